@@ -82,7 +82,7 @@ func TestUnlockWantsForce(t *testing.T) {
 	url := redisURL(t)
 	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
 	holder.word("token")
-	launch(t, "unlock", "-b", url, "x").complains(64, `"x"`, "--force")
+	launch(t, "unlock", "-b", url, "x").complains(64, "no handle", "--force")
 	holder.goOn()
 	holder.ends(0)
 	p := launch(t, "unlock", "-b", url, "--force", "x")

@@ -5,21 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/urfave/cli/v3"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/async"
+	"github.com/lockstile/locker/local"
 	"github.com/lockstile/locker/open"
 )
 
 // backend is where the locks are: the flag -b, or else the environment.
-type backend struct{ named string } // a URL; "" if none is given
+type backend struct {
+	named string // a URL; "" if none is given
+	asked *cli.StringFlag
+	quiet bool
+}
 
-func (b *backend) flags(fs flagSet) {
-	b.named = os.Getenv(backendVariable)
-	fs.Func("b", "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\nwhich keeps a password out of the list of processes, else \"local:\"", given(&b.named))
+// flag is -b, which stands before the command or after it.
+func (b *backend) flag() cli.Flag {
+	b.asked = &cli.StringFlag{
+		Name: "b", Destination: &b.named, HideDefault: true,
+		Usage: "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\n\twhich keeps a password out of the list of processes, else \"local:\"",
+	}
+	return b.asked
 }
 
 const backendVariable = "LOCKER_BACKEND"
@@ -31,17 +42,24 @@ func (b *backend) accept(args []string) error {
 	return b.check()
 }
 
-// check refuses an empty LOCKER_BACKEND: it mostly comes from a variable that is
-// not set, as an empty -b does.
+// check takes what -b does not say from the environment. It refuses what is empty: it mostly comes
+// from a variable that is not set, and the default would be another store than the one that was meant.
 func (b *backend) check() error {
-	if _, set := os.LookupEnv(backendVariable); set && b.named == "" {
+	url, set := os.LookupEnv(backendVariable)
+	switch {
+	case b.asked.Count() > 1:
+		return errors.New("-b is given more than once: a lock is in one store")
+	case b.named != "":
+	case b.asked.IsSet():
+		return errors.New("-b is empty: is a variable not set?")
+	case set && url == "":
 		return errors.New("LOCKER_BACKEND is set and empty, which would mean another store than the one that was meant: " +
 			"unset it, or name a backend (\"local:\" is the default)")
+	default:
+		b.named = url
 	}
 	return nil
 }
-
-func (b *backend) place() *backend { return b }
 
 func (b *backend) url() string {
 	if b.named == "" {
@@ -53,8 +71,38 @@ func (b *backend) url() string {
 // connect opens the backend.
 func (b *backend) connect(ctx context.Context) (open.Backend, error) {
 	redis.SetLogger(silent{})
+	b.firstUse()
 	store, err := open.URL(ctx, b.url())
 	return store, b.advise(err)
+}
+
+// firstUse says whose the default directory is while no lock was ever taken there: somebody who meets nobody there
+// may have meant another one's.
+func (b *backend) firstUse() {
+	if b.url() != "local:" {
+		return
+	}
+	dir, err := local.DefaultDir()
+	if err != nil {
+		return // open says so
+	}
+	if files, err := os.ReadDir(dir); err == nil && len(files) == 0 {
+		b.remark("locks are in %s, which is this user's alone: other users, root too, have a directory of their own, "+
+			"unless all name one (-b local:DIR)", dir)
+	}
+}
+
+// remark tells what goes on.
+func (b *backend) remark(format string, args ...any) {
+	if !b.quiet {
+		complain(fmt.Errorf(format, args...))
+	}
+}
+
+// kind is the scheme of the URL, which has no password in it.
+func (b *backend) kind() string {
+	scheme, _, _ := strings.Cut(b.url(), ":")
+	return scheme + ":"
 }
 
 // silent is a log that nobody reads. The Redis client writes to stderr what it

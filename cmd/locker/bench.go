@@ -7,56 +7,41 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/open"
 )
 
-const benchHelp = `
-bench runs three workloads, each for --time after a warm-up of --time at most. In
-the first, one goroutine locks and unlocks a name of its own. In the second, all
-goroutines do that, each with its own name. In the third, all goroutines want the
-same name. A hand-over is the time from the call of
-Unlock to the return of the next Lock. Fairness is Jain's index: 1 if all
-goroutines got equally many locks, 1/NUMBER if one got them all. A lock has
-changed hands if its holder is another goroutine than the last. --ttl changes the
-figures only where --hold is so long that locks are renewed. --json prints the
-same figures, in seconds.
-
-This is load: the store is asked as often as it answers, by --goroutines
-goroutines at once over the connections of --clients clients, and is slower
-meanwhile for everybody else. On a store that others depend on, begin with a
-short --time and few goroutines. --hold gives it pauses in the last workload
-only. All names begin with "lockstile-bench/" and a random part, so nobody else's
-lock is touched. There is a name for each goroutine, and it leaves in the store
-what any unused name leaves: with "local:" a small file, with Redis a counter
-that expires.
-
-Every lock is checked: nobody else may hold the name, and its token must be
-greater than the last one. A signal ends the measuring early: bench gives back
-all locks and prints what it has measured, marked as cut short, and the exit
-status is 128 + n. It is 1 if two held a name at once or a token did not increase,
-70 if a lock was lost, and 69 if the store failed on the way; no figures are
-printed then.
-`
-
 type benchCommand struct {
-	backend
+	*backend
 	ttl, time, hold     time.Duration
 	goroutines, clients int
 	json                bool
 }
 
-func (c *benchCommand) flags(fs flagSet) {
+func newBench(b *backend) *benchCommand { return &benchCommand{backend: b} }
+
+func (c *benchCommand) flags() []cli.Flag {
 	const most = 10_000
-	c.time, c.goroutines, c.clients = 2*time.Second, 8, 1
-	c.backend.flags(fs)
-	fs.ttl(&c.ttl)
-	fs.Func("time", "measure each of the three workloads for `DURATION`; default 2s", positive(&c.time))
-	fs.Func("goroutines", "`NUMBER` of goroutines that lock at the same time; default 8", number(&c.goroutines, 1, most))
-	fs.Func("clients", "spread the goroutines over `NUMBER` clients, each with its own connections,\nas so many processes would have; default 1", number(&c.clients, 1, most))
-	fs.Func("hold", "where all want one name, each holds it for `DURATION`; default 0s", notNegative(&c.hold))
-	fs.json(&c.json)
+	long := durationFlag("time", "measure each of the three workloads for `DURATION`", &c.time)
+	long.Value, long.HideDefault = 2*time.Second, false
+	hold := durationFlag("hold", "where all want one name, each holds it for `DURATION`", &c.hold)
+	hold.HideDefault, hold.Validator = false, func(d time.Duration) error {
+		if d < 0 {
+			return errors.New("below zero")
+		}
+		return nil
+	}
+	return []cli.Flag{
+		long,
+		numberFlag("goroutines", "`NUMBER` of goroutines that lock at the same time", &c.goroutines, 1, most, 8),
+		numberFlag("clients", "spread the goroutines over `NUMBER` clients, each with its own connections,\n\tas so many processes would have", &c.clients, 1, most, 1),
+		hold,
+		ttlFlag(&c.ttl, "with a lease of `DURATION`"),
+		jsonFlag(&c.json),
+	}
 }
 
 func (c *benchCommand) accept(args []string) error {
@@ -71,8 +56,7 @@ func (c *benchCommand) accept(args []string) error {
 }
 
 func (c *benchCommand) do() (int, error) {
-	scheme, _, _ := strings.Cut(c.url(), ":")
-	report := &benchReport{Backend: scheme, TTL: c.ttl.Seconds(), Workloads: []figures{}}
+	report := &benchReport{Backend: strings.TrimSuffix(c.kind(), ":"), TTL: c.ttl.Seconds(), Workloads: []figures{}}
 	var err error
 	ended := until(catch(), func(ctx context.Context) { err = c.measure(ctx, report) })
 	switch {

@@ -106,7 +106,7 @@ func TestBenchThatIsCutShortWhileItConnectsIsNoError(t *testing.T) {
 	defer srv.Resume()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c := &benchCommand{backend: backend{named: "redis://" + srv.Addr()}, clients: 1}
+	c := &benchCommand{backend: &backend{named: "redis://" + srv.Addr()}, clients: 1}
 	if err := c.measure(ctx, new(benchReport)); err != nil {
 		t.Error(err)
 	}

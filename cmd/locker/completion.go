@@ -2,29 +2,18 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/open"
 )
-
-const completionHelp = `
-The script makes the tab key complete commands, flags and the names of locks that
-are held. For this shell, or for all that are started from now on:
-  bash  eval "$(locker completion bash)", or in ~/.bashrc
-  zsh   eval "$(locker completion zsh)", or in ~/.zshrc, after compinit
-  fish  locker completion fish | source, or into
-        ~/.config/fish/completions/locker.fish
-Names are asked for with the -b of the line or LOCKER_BACKEND, for a second at
-most. Names with spaces, quotes or other characters that mean something to a shell
-are left out, and those that begin with a dash.
-`
 
 // scripts ask locker itself what can come next, so no list of commands and flags is in
 // them. Without an answer the shell completes paths. bash takes a word apart at its
@@ -62,10 +51,7 @@ complete -c locker -n 'contains -- -- (commandline -opc)' -F
 `,
 }
 
-type completionCommand struct {
-	plain
-	script string
-}
+type completionCommand struct{ script string }
 
 func (c *completionCommand) accept(args []string) error {
 	words, err := atMost(1, args)
@@ -82,6 +68,9 @@ func (c *completionCommand) accept(args []string) error {
 func shells() []string { return slices.Sorted(maps.Keys(scripts)) }
 
 func (c *completionCommand) do() (int, error) { return answer(c.script) }
+
+// completionVerb is what the scripts ask with.
+const completionVerb = "__complete"
 
 // complete prints what can stand in place of the last word, one a line, some with a tab
 // and what it means.
@@ -100,46 +89,52 @@ func complete(words []string) (int, error) {
 }
 
 // candidates are what can come after the words before, of which some may begin as the
-// word last does.
+// word last does. Package cli reads those words as it reads a whole line.
 func candidates(before []string, last string) (lines []string) {
-	if len(before) == 0 {
-		for _, e := range commands() {
-			lines = append(lines, e.name+"\t"+e.about)
-		}
-		return lines
+	p := newProgram()
+	p.EnableShellCompletion, p.ShellCompletionCommandName = true, completionVerb
+	offer := func(_ context.Context, cmd *cli.Command) { lines = p.offer(cmd, last) }
+	p.ShellComplete = offer
+	for _, c := range p.Commands {
+		c.ShellComplete = offer
 	}
-	e, ok := find(before[0])
-	if !ok || slices.Contains(before, "--") {
-		return nil
-	}
-	fs := declare(e)
-	words, err := fs.parse(before[1:])
-	switch {
-	case strings.HasPrefix(last, "-"):
-		return flagLines(fs)
-	case err != nil || len(words) > 0 && e.name != "run":
-		return nil
-	case len(words) > 0:
-		lines = []string{"--\tand then COMMAND"}
-	}
-	switch e.command.(type) {
-	case *helpCommand:
-		return candidates(nil, last)
-	case *completionCommand:
-		return shells()
-	}
-	if c, ok := e.command.(interface{ place() *backend }); ok && e.form != "" {
-		return append(lines, heldNames(c.place(), last)...)
+	if !slices.Contains(before, "--") {
+		_ = p.parse(append(before, "--generate-shell-completion")) // nobody can be told of an error
 	}
 	return lines
 }
 
-func flagLines(fs flagSet) (lines []string) {
-	fs.VisitAll(func(f *flag.Flag) {
-		_, usage := flag.UnquoteUsage(f)
-		written, _, _ := strings.Cut(form(f), " ")
-		lines = append(lines, written+"\t"+strings.ReplaceAll(usage, "\n", " "))
-	})
+func (p *program) offer(cmd *cli.Command, last string) (lines []string) {
+	words := cmd.Args().Slice()
+	switch {
+	case strings.HasPrefix(last, "-"):
+		return flagLines(append(cmd.Flags, p.Flags...))
+	case slices.ContainsFunc(words, isFlag): // it wants a value, or there is none such
+		return nil
+	case len(words) > 0 && cmd.Name != "run":
+		return nil
+	case len(words) > 0:
+		lines = []string{"--\tand then COMMAND"}
+	}
+	switch {
+	case cmd == p.Command, cmd.Name == "help":
+		for _, c := range p.VisibleCommands() {
+			lines = append(lines, c.Name+"\t"+c.Usage)
+		}
+	case cmd.Name == "completion":
+		return shells()
+	case slices.Contains([]string{"run", "lock", "unlock", "list", "inspect"}, cmd.Name):
+		lines = append(lines, heldNames(p.backend, last)...)
+	}
+	return lines
+}
+
+func flagLines(flags []cli.Flag) (lines []string) {
+	for _, f := range flags {
+		form, text, _ := strings.Cut(f.String(), "\t")
+		form, _, _ = strings.Cut(form, " ")
+		lines = append(lines, strings.TrimSuffix(form, ",")+"\t"+strings.Join(strings.Fields(text), " "))
+	}
 	return lines
 }
 
@@ -152,6 +147,9 @@ const completionTime = time.Second
 // heldNames are the names of held locks that a shell needs no quotes for and we do not take
 // for flags, or none where the store does not answer in time: nobody can be told of an error.
 func heldNames(b *backend, prefix string) (names []string) {
+	if b.quiet = true; b.check() != nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 	defer cancel()
 	var held []locker.Info

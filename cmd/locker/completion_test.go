@@ -64,9 +64,9 @@ func completesCommandsAndFlags(t *testing.T, complete func(line string) []string
 		}
 	}
 	all := complete("locker ")
-	for _, e := range commands() {
-		if !strings.Contains(" "+strings.Join(all, " ")+" ", " "+e.name+" ") {
-			t.Errorf("%q is not among the commands: %v", e.name, all)
+	for _, e := range newProgram().VisibleCommands() {
+		if !strings.Contains(" "+strings.Join(all, " ")+" ", " "+e.Name+" ") {
+			t.Errorf("%q is not among the commands: %v", e.Name, all)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestTabKeyDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	srv.Pause()
 	defer srv.Resume()
 	began := time.Now()
-	names := heldNames(&backend{named: "redis://" + srv.Addr() + "?read_timeout=1m"}, "")
+	names := heldNames(backendOf("redis://"+srv.Addr()+"?read_timeout=1m"), "")
 	if took := time.Since(began); took >= 5*time.Second || names != nil {
 		t.Errorf("%q after %v", names, took)
 	}

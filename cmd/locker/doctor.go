@@ -12,26 +12,12 @@ import (
 	"github.com/lockstile/locker/internal/doctor"
 )
 
-const doctorHelp = `
-Each finding says what was seen, what it means for locks, and which setting mends
-it. A danger can break a guarantee without anybody being told, or keep locks from
-working. A note is worth knowing. The last lines say what was checked, with "fine"
-where there was nothing to find.
-
-Nothing in the store is changed, unless the URL says schema=ensure. The exit status
-is 0 if there is no danger, 1 if there is one. If a store cannot be used, the doctor
-prints what it could find, and the status is 69.
-`
-
 type doctorCommand struct {
-	backend
+	*backend
 	json bool
 }
 
-func (c *doctorCommand) flags(fs flagSet) {
-	c.backend.flags(fs)
-	fs.json(&c.json)
-}
+func newDoctor(b *backend) *doctorCommand { return &doctorCommand{backend: b} }
 
 // doctorTime bounds a look at a store. Several servers are asked, one after the other,
 // and some may not answer.

@@ -60,7 +60,7 @@ func TestDoctorOfNobody(t *testing.T) {
 func TestDoctorOfAStoreThatCannotBeUsedSaysWhatItFound(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "doctor", "-b", testserver.Postgres(t).URL("postgres"))
-	p.complains(69, "no tables for locks")
+	p.complains(77, "no tables for locks")
 	p.says("fsync is off")
 }
 

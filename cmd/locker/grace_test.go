@@ -24,7 +24,8 @@ func TestCommandHasAQuarterOfTheValidityToEnd(t *testing.T) {
 		{time.Minute, 4 * time.Second, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			run := &runCommand{ttl: c.ttl, maxHold: c.maxHold}
+			run := &runCommand{wanted: wanted{ttl: c.ttl}, maxHold: c.maxHold}
+			run.more = run.kindAndHold()
 			_, h := held(t, append(run.options(), locker.WithoutRenewal())...)
 			s := run.supervise(h.set, nobody())
 			end := h.set.Deadline()

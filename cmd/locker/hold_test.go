@@ -83,8 +83,7 @@ func TestLockThatIsGrantedAsASignalEndsTheWaitIsGivenBack(t *testing.T) {
 	store, h := held(t)
 	other := store.Another()
 	defer other.Close()
-	c := &runCommand{command: []string{missing}}
-	if status, err := c.afterWait(h, nil, &signalError{syscall.SIGTERM}, exec.Command(missing), nil); status != 128+15 || err != nil {
+	if status, err := new(wanted).notHeld(h, nil, &signalError{syscall.SIGTERM}); status != 128+15 || err != nil {
 		t.Errorf("status %d, %v", status, err)
 	}
 	canBeLocked(t, other, "x")
@@ -107,7 +106,7 @@ func TestHoldBeginsWhenTheLockIsGranted(t *testing.T) {
 	url := "local:" + t.TempDir()
 	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
 	holder.word("token")
-	c := &runCommand{backend: backend{named: url}, ttl: locker.DefaultTTL, names: []string{"x"}}
+	c := &wanted{backend: backendOf(url), ttl: locker.DefaultTTL, names: []string{"x"}}
 	got := make(chan hold, 1)
 	go func() {
 		h, err := c.attempt(t.Context(), 0)
@@ -138,7 +137,7 @@ func TestStoreThatHangsIsAskedForNoLongerThanTheRestOfTheWait(t *testing.T) {
 	srv := testserver.Redis(t)
 	srv.Pause()
 	defer srv.Resume()
-	c := &runCommand{backend: backend{named: "redis://" + srv.Addr()}, ttl: locker.DefaultTTL, names: []string{"x"}, wait: time.Hour}
+	c := &wanted{backend: backendOf("redis://" + srv.Addr()), ttl: locker.DefaultTTL, names: []string{"x"}, wait: time.Hour}
 	if _, err := c.attempt(t.Context(), 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || !timeIsUp(err) {
 		t.Errorf("it was waited for until %v, and not for the rest of the wait", err)
 	}
@@ -150,7 +149,7 @@ func TestLockThatIsTakenIsWaitedForNoLongerThanTheRestOfTheWait(t *testing.T) {
 	url := "local:" + t.TempDir()
 	holder := launch(t, "run", "-b", url, "x", "--", "sh", "-c", report)
 	holder.word("token")
-	c := &runCommand{backend: backend{named: url}, ttl: locker.DefaultTTL, names: []string{"x"}, wait: time.Hour}
+	c := &wanted{backend: backendOf(url), ttl: locker.DefaultTTL, names: []string{"x"}, wait: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := c.attempt(ctx, 50*time.Millisecond); !errors.Is(err, locker.ErrTaken) || ctx.Err() != nil {
@@ -166,7 +165,8 @@ func TestWaitDoesNotBeginAnewWhenTheStoreIsBack(t *testing.T) {
 	srv := testserver.Redis(t, "--appendonly", "yes", "--appendfsync", "always")
 	srv.Do("SET", "x", "a stranger's")
 	srv.Kill()
-	c := &runCommand{backend: backend{named: "redis://" + srv.Addr()}, ttl: locker.DefaultTTL, names: []string{"x"}, wait: 8 * time.Second, quiet: true}
+	c := &wanted{backend: backendOf("redis://" + srv.Addr()), ttl: locker.DefaultTTL, names: []string{"x"}, wait: 8 * time.Second}
+	c.quiet = true
 	ended := make(chan error, 1)
 	go func() {
 		_, err := c.acquire(t.Context())

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,8 +19,14 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		args  []string
 		wants []string
 	}{
-		{nil, []string{"run, list, inspect, unlock", "locker help"}},
-		{[]string{"lock"}, []string{`"lock"`, "run, list, inspect, unlock"}},
+		{nil, []string{"run, lock, renew, unlock", "locker help"}},
+		{[]string{"lsit"}, []string{`"lsit"`, "did you mean list?", "run, lock, renew, unlock"}},
+		{[]string{"xyz"}, []string{`"xyz": use one of`}},
+		{[]string{"run", "--nowait", "x", "--", "true"}, []string{"--nowait (did you mean --no-wait?)"}},
+		{[]string{"run", "--tll", "3s", "x", "--", "true"}, []string{"--tll (did you mean --ttl?)"}},
+		{[]string{"run", "-b", url, "-b", url, "x", "--", "true"}, []string{"-b is given more than once"}},
+		{[]string{"-b", url, "run", "-b", url, "x", "--", "true"}, []string{"-b is given more than once"}},
+		{[]string{"run", "x", "-5", "--ttl", "3s", "--", "true"}, []string{"-5", "goes behind --"}},
 		{[]string{"run"}, []string{"NAME is missing", "locker help run"}},
 		{[]string{"run", "--"}, []string{"NAME is missing"}},
 		{[]string{"run", "--", "true"}, []string{"NAME is missing"}},
@@ -38,15 +43,16 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"run", "--shared", "--min-hold", "1s", "x", "--", "true"}, []string{"--min-hold", "--shared"}},
 		{[]string{"run", "--slots", "2", "--min-hold", "1s", "x", "--", "true"}, []string{"--min-hold", "--slots"}},
 		{[]string{"unlock", "--force", "--token", "0", "x"}, []string{"token", "above 0"}},
-		{[]string{"unlock", "--force", "--token", "x", "x"}, []string{"token", "above 0"}},
+		{[]string{"unlock", "--force", "--token", "x", "x"}, []string{"token", `"x"`}},
+		{[]string{"unlock", "--token", "7", "x"}, []string{"--token goes with --force"}},
 		{[]string{"run", "x", "--", ""}, []string{"COMMAND is empty"}},
 		{[]string{"run", "-name", "--", "true"}, []string{"-name"}},
-		{[]string{"run", "--nonsense", "x", "--", "true"}, []string{"-nonsense"}},
+		{[]string{"run", "--nonsense", "x", "--", "true"}, []string{"there is no flag --nonsense; "}},
 		{[]string{"run", "", "--", "true"}, []string{"name", "empty"}},
 		{[]string{"run", strings.Repeat("n", locker.MaxName+1), "--", "true"}, []string{"name", "513 bytes", "512"}},
 		{[]string{"run", "a\xffb", "--", "true"}, []string{"name", "UTF-8"}},
-		{[]string{"run", "--ttl", "soon", "x", "--", "true"}, []string{`"soon"`, "ttl", "30s"}},
-		{[]string{"run", "--wait", "soon", "x", "--", "true"}, []string{`"soon"`, "wait", "30s"}},
+		{[]string{"run", "--ttl", "soon", "x", "--", "true"}, []string{`"soon"`, "ttl", "duration"}},
+		{[]string{"run", "--wait", "soon", "x", "--", "true"}, []string{`"soon"`, "wait", "duration"}},
 		{[]string{"run", "--wait", "0s", "x", "--", "true"}, []string{"wait", "above zero"}},
 		{[]string{"run", "--max-hold", "-1s", "x", "--", "true"}, []string{"max-hold", "above zero"}},
 		{[]string{"run", "--max-hold", "1ms", "x", "--", "true"}, []string{"--max-hold 1ms", "100ms"}},
@@ -54,7 +60,7 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"run", "--min-hold", "25h", "x", "--", "true"}, []string{"minimum hold 25h", "24h"}},
 		{[]string{"run", "--taken-exit", "256", "x", "--", "true"}, []string{"taken-exit", "from 0 to 255"}},
 		{[]string{"run", "--taken-exit", "-1", "x", "--", "true"}, []string{"taken-exit", "from 0 to 255"}},
-		{[]string{"run", "--taken-exit", "no", "x", "--", "true"}, []string{"taken-exit", "from 0 to 255"}},
+		{[]string{"run", "--taken-exit", "no", "x", "--", "true"}, []string{"taken-exit", `"no"`}},
 		{[]string{"run", "--status-fd", "0", "x", "--", "true"}, []string{"status-fd", "from 1"}},
 		{[]string{"list", "x", "y"}, []string{`"y"`}},
 		{[]string{"run", "--wait", "1s", "--no-wait", "x", "--", "true"}, []string{"--wait", "--no-wait"}},
@@ -66,7 +72,7 @@ func TestWrongUsageIsStatus64AndSaysWhatIsWrong(t *testing.T) {
 		{[]string{"inspect", "--force", "x"}, []string{"-force"}},
 		{[]string{"unlock", "--force"}, []string{"NAME is missing"}},
 		{[]string{"backends", "x"}, []string{`"x"`}},
-		{[]string{"help", "lock"}, []string{`"lock"`}},
+		{[]string{"help", "lcok"}, []string{`"lcok"`, "did you mean lock?"}},
 	} {
 		p := launchWith(t, []string{"LOCKER_BACKEND=" + url}, c.args...)
 		p.complains(64, c.wants...)
@@ -90,12 +96,7 @@ func TestLimitsOfFlagsAreAllowed(t *testing.T) {
 		{"--slots", "1", "x", "--", "true"},
 		{"--slots", "1024", "x", "--", "true"},
 	} {
-		c := &runCommand{}
-		words, err := declare(c).parse(args)
-		if err == nil {
-			err = c.accept(words)
-		}
-		if err != nil {
+		if err := newProgram().parse(append([]string{"run"}, args...)); err != nil {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -157,21 +158,24 @@ func TestWrongURLIsStatus64AndShowsNoPassword(t *testing.T) {
 	}
 }
 
-func TestStoreThatCannotServeIsStatus69AndNamed(t *testing.T) {
+func TestStoreThatCannotServeIsNamed(t *testing.T) {
 	t.Parallel()
 	srv := testserver.Redis(t, "--requirepass", "right")
 	gone := testserver.Redis(t)
 	gone.Kill()
-	for _, c := range []struct{ url, addr, want string }{
-		{"redis://u:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused"},
-		{"redis://:" + secret + "@" + srv.Addr(), srv.Addr(), "WRONGPASS"},
-		{"rediss://:" + secret + "@" + srv.Addr(), srv.Addr(), "TLS"},
-		{"redis://" + srv.Addr(), srv.Addr(), "NOAUTH"},
-		{"redis-sentinel://:" + secret + "@" + gone.Addr() + "/m?sentinel_password=" + secret, gone.Addr(), "connection refused"},
-		{"redis-cluster://:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused"},
+	for _, c := range []struct {
+		url, addr, want string
+		status          int
+	}{
+		{"redis://u:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused", 69},
+		{"redis://:" + secret + "@" + srv.Addr(), srv.Addr(), "WRONGPASS", 77},
+		{"rediss://:" + secret + "@" + srv.Addr(), srv.Addr(), "TLS", 69},
+		{"redis://" + srv.Addr(), srv.Addr(), "NOAUTH", 77},
+		{"redis-sentinel://:" + secret + "@" + gone.Addr() + "/m?sentinel_password=" + secret, gone.Addr(), "connection refused", 69},
+		{"redis-cluster://:" + secret + "@" + gone.Addr(), gone.Addr(), "connection refused", 69},
 	} {
-		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "run", "x", "--", "echo", "ran").complains(69, c.want, c.addr)
-		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "unlock", "--force", "x").complains(69, c.want, c.addr)
+		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "run", "x", "--", "echo", "ran").complains(c.status, c.want, c.addr)
+		launchWith(t, []string{"LOCKER_BACKEND=" + c.url}, "unlock", "--force", "x").complains(c.status, c.want, c.addr)
 	}
 	if got := srv.Do("KEYS", "*"); got != "" {
 		t.Errorf("a server that refused has %q", got)
@@ -198,20 +202,23 @@ func TestReplicaThatTakesNoWritesIsStatus69(t *testing.T) {
 
 func TestHelpMentionsEveryFlagAndStatus(t *testing.T) {
 	t.Parallel()
-	for _, c := range commands() {
-		for _, args := range [][]string{{"help", c.name}, {c.name, "--help"}, {c.name, "-h"}} {
+	for _, c := range newProgram().Commands {
+		for _, args := range [][]string{{"help", c.Name}, {c.Name, "--help"}, {c.Name, "-h"}, {c.Name, "x", "--help"}} {
 			p := launchWith(t, []string{"LOCKER_BACKEND=redis://u:" + secret + "@h"}, args...)
 			p.ends(0)
-			declare(c).VisitAll(func(f *flag.Flag) { p.says("\n  " + form(f) + "\n") })
+			for _, f := range c.Flags {
+				form, _, _ := strings.Cut(f.String(), "\t")
+				p.says("\n  " + form + "  ")
+			}
 		}
 	}
 	for _, args := range [][]string{{"help"}, {"--help"}, {"-help"}, {"-h"}} {
 		p := launch(t, args...)
 		p.ends(0)
-		for _, c := range commands() {
-			p.says("locker " + c.name)
+		for _, c := range newProgram().VisibleCommands() {
+			p.says("locker " + c.Name)
 		}
-		for _, status := range []string{"64", "69", "70", "75", "126", "127", "128 + n"} {
+		for _, status := range []string{"64", "69", "70", "75", "77", "126", "127", "128 + n"} {
 			p.says(status)
 		}
 	}

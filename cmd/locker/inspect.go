@@ -12,23 +12,12 @@ import (
 	"github.com/lockstile/locker/open"
 )
 
-const inspectHelp = `
-inspect changes nothing. What it shows may be out of date by the time you read
-it. A lock that is shared, or has slots, is shown with all of its holders. The
-exit status is 0 whether the lock is held or free. In JSON the token is a
-string: it may be greater than 2^53, and many programs read numbers inexactly
-from there on.
-`
-
 type inspectCommand struct {
 	oneLock
 	json bool
 }
 
-func (c *inspectCommand) flags(fs flagSet) {
-	c.oneLock.flags(fs)
-	fs.json(&c.json)
-}
+func newInspect(b *backend) *inspectCommand { return &inspectCommand{oneLock: oneLock{backend: b}} }
 
 func (c *inspectCommand) do() (int, error) {
 	return c.ask(func(ctx context.Context, store open.Backend) error {
@@ -49,6 +38,7 @@ func (c *inspectCommand) do() (int, error) {
 type lockJSON struct {
 	Name     string  `json:"name"`
 	Held     bool    `json:"held"`
+	Kept     bool    `json:"kept,omitempty"` // for the rest of a minimum hold, by nobody
 	Kind     string  `json:"kind,omitempty"`
 	Slots    int     `json:"slots,omitempty"`
 	Holder   string  `json:"holder,omitempty"`
@@ -68,21 +58,25 @@ type holderJSON struct {
 }
 
 func infoJSON(info locker.Info) lockJSON {
-	line := lockJSON{Name: info.Name, Held: info.Held, Slots: info.Slots, Holder: info.Holder, Token: uint64(info.Token), TimeLeft: info.TimeLeft.Seconds(), Waiters: &info.Waiters}
+	line := lockJSON{Name: info.Name, Held: info.Held, Kept: info.Kept, Slots: info.Slots, Holder: info.Holder, Token: uint64(info.Token), TimeLeft: info.TimeLeft.Seconds(), Waiters: &info.Waiters}
 	if info.Held {
 		line.Kind = info.Kind.String()
 	}
-	for _, h := range info.Holders {
-		if info.Kind == locker.KindExclusive {
-			break // the line itself shows the one
-		}
+	if info.Kind != locker.KindExclusive { // else the line itself shows the one
+		line.Holders = holdersJSON(info.Holders)
+	}
+	return line
+}
+
+func holdersJSON(holders []locker.Holder) (lines []holderJSON) {
+	for _, h := range holders {
 		one := holderJSON{Holder: h.Text, Token: uint64(h.Number), TimeLeft: h.TimeLeft.Seconds()}
 		if h.Slot >= 0 {
 			one.Slot = &h.Slot
 		}
-		line.Holders = append(line.Holders, one)
+		lines = append(lines, one)
 	}
-	return line
+	return lines
 }
 
 // infoText quotes what other people chose: it may hold anything.
@@ -97,6 +91,8 @@ func infoText(info locker.Info) string {
 		fmt.Fprintf(w, "held:\tyes, shared by %d\n", len(info.Holders))
 	case info.Kind == locker.KindSlots:
 		fmt.Fprintf(w, "held:\tyes, %d of %d slots\n", len(info.Holders), info.Slots)
+	case info.Kept:
+		fmt.Fprintf(w, "held:\tyes, kept by nobody until %s (minimum hold)\nlast holder:\t%q\n", time.Now().Add(info.TimeLeft).Format(time.TimeOnly), info.Holder)
 	case info.Holder == "":
 		fmt.Fprintf(w, "held:\tyes\nholder:\tunknown\n")
 	default:

@@ -53,7 +53,7 @@ func TestCommandsShareALockAndOneOfThemCanBeEnded(t *testing.T) {
 	first, nobodys := strconv.FormatUint(line.Holders[0].Token, 10), strconv.FormatUint(line.Holders[1].Token+1, 10)
 	p = launch(t, "unlock", "-b", url, "--force", "--token", first, "--token", nobodys, "x")
 	p.ends(0)
-	p.says(`"x" was taken from whoever held it with a token`)
+	p.says(`"x" was taken from its holder: token ` + first)
 	readers[0].complains(70, `lock "x" lost`)
 	if line := holdersOf(t, url); len(line.Holders) != 1 {
 		t.Errorf("inspect shows %+v", line)

@@ -10,29 +10,17 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
 )
-
-const listHelp = `
-list shows the locks that are held and whose names begin with PREFIX, or all of
-them, each as "locker inspect" shows it. A lock that is shared or has slots is
-shown with the number of its holders, and with --json with all of them. Names and
-holders are quoted, because other people chose them. A "-" stands for what the
-store does not know or does not have. Locks of other libraries, and those of
-postgres.LockTx, may be missing: the store does not always know their names.
-
-With --watch, list looks every two seconds, goes on until it is interrupted (^C),
-and prints a line for every lock that has been taken since, has another holder or
-another number of waiters, or is free. So the output can be piped to a program as
-well as read. If the store stops answering, list says so once and goes on looking.
-`
 
 // lookEvery is how often --watch looks: as often as watch(1) does.
 const lookEvery = 2 * time.Second
 
 type listCommand struct {
-	backend
+	*backend
 	prefix      string
 	json, watch bool
 
@@ -40,10 +28,10 @@ type listCommand struct {
 	widths []int                  // of the columns so far
 }
 
-func (c *listCommand) flags(fs flagSet) {
-	c.backend.flags(fs)
-	fs.json(&c.json)
-	fs.BoolVar(&c.watch, "watch", false, "go on, and print what changes")
+func newList(b *backend) *listCommand { return &listCommand{backend: b} }
+
+func (c *listCommand) flags() []cli.Flag {
+	return []cli.Flag{jsonFlag(&c.json), boolFlag("watch", "go on, and print what changes", &c.watch)}
 }
 
 func (c *listCommand) accept(args []string) error {
@@ -147,6 +135,8 @@ func cells(info locker.Info) []string {
 		row[1] = fmt.Sprintf("shared by %d", len(info.Holders))
 	case info.Held && info.Kind == locker.KindSlots:
 		row[1] = fmt.Sprintf("%d of %d slots", len(info.Holders), info.Slots)
+	case info.Kept:
+		row[1] = "nobody (minimum hold)"
 	case info.Holder != "":
 		row[1] = fmt.Sprintf("%q", info.Holder)
 	}

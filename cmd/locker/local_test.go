@@ -61,9 +61,9 @@ func TestLocalLockThatIsForcedEndsItsCommand(t *testing.T) {
 	launch(t, "run", "-b", url, "x", "--", "sh", "-c", report).followsAndEnds(first)
 }
 
-func TestDirectoryThatCannotBeUsedIsStatus69AndNamed(t *testing.T) {
+func TestDirectoryThatCannotBeUsedIsStatus77AndNamed(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
-	launch(t, "run", "-b", "local:"+missing, "x", "--", "true").complains(69, missing, "no such file")
-	launchWith(t, []string{"XDG_RUNTIME_DIR=" + missing}, "run", "x", "--", "true").complains(69, missing, "none is set")
+	launch(t, "run", "-b", "local:"+missing, "x", "--", "true").complains(77, missing, "no such file")
+	launchWith(t, []string{"XDG_RUNTIME_DIR=" + missing}, "run", "x", "--", "true").complains(77, missing, "none is set")
 }

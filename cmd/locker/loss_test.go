@@ -177,7 +177,7 @@ func TestLockThatIsForcedEndsItsCommand(t *testing.T) {
 	first := old.number("token")
 	breaker := launch(t, "unlock", "-b", url, "--force", "x")
 	breaker.ends(0)
-	breaker.says(`"x" was taken from whoever held it`)
+	breaker.says(`"x" was taken from its holder: `)
 	next := launch(t, "run", "-b", url, "--no-wait", "x", "--", "sh", "-c", report)
 	if second := next.number("token"); second <= first {
 		t.Errorf("token %d after %d", second, first)

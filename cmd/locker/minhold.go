@@ -33,7 +33,9 @@ func (c *runCommand) mustStay(h hold) bool {
 // for an end cuts it short, or has done so while COMMAND ran. That is the error: a warning.
 func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) error {
 	over := h.granted.Add(c.minHold)
-	c.remark("keeping %s for another %v (--min-hold)", c.what(), over.Sub(driver.Now()).Round(time.Second))
+	if isTerminal(os.Stderr) { // a cron job would send a mail each time
+		c.remark("keeping %s for another %v (--min-hold)", c.what(), over.Sub(driver.Now()).Round(time.Second))
+	}
 	for left := over.Sub(driver.Now()); left > 0 && h.set.Err() == nil; left = over.Sub(driver.Now()) {
 		if end != nil {
 			return fmt.Errorf("warning: others may get %s %v before --min-hold is over: %w", c.what(), left.Round(time.Millisecond), end)

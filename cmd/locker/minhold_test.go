@@ -63,7 +63,7 @@ func TestOnlyASignalThatAsksForAnEndCutsTheStay(t *testing.T) {
 	signals <- syscall.SIGUSR1
 	signals <- syscall.SIGHUP
 	var end *signalError
-	err := (&runCommand{minHold: time.Hour, names: []string{"x"}}).stay(h, nil, signals)
+	err := (&runCommand{minHold: time.Hour, wanted: wanted{backend: new(backend), names: []string{"x"}}}).stay(h, nil, signals)
 	if !errors.As(err, &end) || end.sig != syscall.SIGHUP {
 		t.Errorf("the stay ended with %v, want the hangup", err)
 	}

@@ -36,6 +36,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// backendOf is what -b URL stands for.
+func backendOf(url string) *backend {
+	b := new(backend)
+	_ = b.flag()
+	b.named = url
+	return b
+}
+
 // process is a command that runs, or ran, with what it said.
 type process struct {
 	t      *testing.T

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,40 +9,36 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/lockstile/locker"
-	"github.com/lockstile/locker/driver"
-	"github.com/lockstile/locker/internal/async"
-	"github.com/lockstile/locker/open"
 )
 
 type runCommand struct {
-	backend
-	ttl                    time.Duration
-	wait, minHold, maxHold time.Duration // 0: not given
-	noWait, quiet, shared  bool
-	slots                  int // 0: not given
-	takenExit              int
-	statusFD               int // 0: none
+	wanted
+	minHold, maxHold time.Duration // 0: not given
+	shared           bool
+	slots            int // 0: not given
+	takenExit        int
+	statusFD         int // 0: none
 
-	names    []string
 	command  []string
 	statusTo *os.File
 	own      bool // the exit status is COMMAND's
 }
 
-func (c *runCommand) flags(fs flagSet) {
-	c.takenExit = exitTaken
-	c.backend.flags(fs)
-	fs.ttl(&c.ttl)
-	fs.Func("wait", "wait for the lock for `DURATION` at most, and meanwhile ask a store again that\ncannot be reached; default: wait for ever, but not for a store", positive(&c.wait))
-	fs.BoolVar(&c.noWait, "no-wait", false, "do not wait for the lock at all")
-	fs.BoolVar(&c.shared, "shared", false, "share the lock with others that share it, as readers do")
-	fs.Func("slots", "let `NUMBER` at most hold the lock at the same time; all must ask for the same", number(&c.slots, 1, locker.MaxSlots))
-	fs.Func("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", positive(&c.minHold))
-	fs.Func("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default for ever", positive(&c.maxHold))
-	fs.Func("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken; default 75", number(&c.takenExit, 0, 255))
-	fs.Func("status-fd", "write to the open file descriptor `NUMBER` whether the exit status is COMMAND's or locker's", number(&c.statusFD, 1, 1<<20))
-	fs.BoolVar(&c.quiet, "quiet", false, "say nothing about waiting and about a lock that is taken")
+func newRun(b *backend) *runCommand { return &runCommand{wanted: wanted{backend: b}} }
+
+func (c *runCommand) flags() []cli.Flag {
+	return append([]cli.Flag{
+		ttlFlag(&c.ttl, "if locker is killed, a store with leases frees the lock after `DURATION` at most;\n\t\"local:\" frees it at once"),
+		boolFlag("shared", "share the lock with others that share it, as readers do", &c.shared),
+		numberFlag("slots", "let `NUMBER` at most hold the lock at the same time; all must ask for the same", &c.slots, 1, locker.MaxSlots, 0),
+		durationFlag("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", &c.minHold),
+		durationFlag("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default: for ever", &c.maxHold),
+		numberFlag("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken", &c.takenExit, 0, 255, exitTaken),
+		numberFlag("status-fd", "write to the open file descriptor `NUMBER` whether the exit status is COMMAND's or locker's", &c.statusFD, 1, 1<<20, 0),
+	}, c.wanted.flags()...)
 }
 
 func (c *runCommand) accept(args []string) error {
@@ -62,14 +57,6 @@ func (c *runCommand) accept(args []string) error {
 	if err := c.agree(); err != nil {
 		return err
 	}
-	if err := c.check(); err != nil {
-		return err
-	}
-	for _, name := range c.names {
-		if _, err := driver.NewRequest(nil, name, c.options()...); err != nil {
-			return err
-		}
-	}
 	return c.openStatus()
 }
 
@@ -86,18 +73,17 @@ func (c *runCommand) agree() error {
 		return errors.New("--shared and --slots exclude each other")
 	case c.minHold > 0 && (c.shared || c.slots > 0):
 		return errors.New("--min-hold works with exclusive locks only, and not with --shared or --slots")
-	case c.noWait && c.wait > 0:
-		return errors.New("--wait and --no-wait exclude each other")
 	case c.maxHold > 0 && c.maxHold < locker.MinTTL:
 		return fmt.Errorf("--max-hold %v is under the limit of %v: COMMAND would hardly begin", c.maxHold, locker.MinTTL)
 	case c.maxHold > 0 && c.minHold > c.maxHold:
 		return fmt.Errorf("--min-hold %v is over --max-hold %v", c.minHold, c.maxHold)
 	}
-	return nil
+	c.more = c.kindAndHold()
+	return c.wanted.agree()
 }
 
-func (c *runCommand) options() []locker.Option {
-	opts := []locker.Option{locker.WithTTL(c.ttl)}
+// kindAndHold are the options that only this command has.
+func (c *runCommand) kindAndHold() (opts []locker.Option) {
 	if c.minHold > 0 {
 		opts = append(opts, locker.WithMinHold(c.minHold))
 	}
@@ -142,56 +128,11 @@ func (c *runCommand) run() (int, error) {
 		return c.cannotStart(cmd.Err)
 	}
 	signals := catch()
-	var h hold
-	var err error
-	ended := until(signals, func(ctx context.Context) { h, err = c.acquire(ctx) })
-	return c.afterWait(h, err, ended, cmd, signals)
-}
-
-// afterWait goes on after the wait for the lock, which a signal may have ended: also when the lock
-// had just been granted.
-func (c *runCommand) afterWait(h hold, err error, ended *signalError, cmd *exec.Cmd, signals <-chan os.Signal) (int, error) {
-	switch {
-	case ended != nil && err == nil:
-		return ended.status(), h.giveBack()
-	case ended != nil && !errors.Is(err, locker.ErrOutcomeUnknown):
-		return ended.status(), fmt.Errorf("waiting for %s was %w", c.what(), ended)
-	case err != nil:
-		return c.notHeld(err)
+	h, status, err := c.get(signals)
+	if h.store == nil {
+		return status, err
 	}
 	return c.runUnder(h, cmd, signals)
-}
-
-// what names the locks.
-func (c *runCommand) what() string {
-	if len(c.names) == 1 {
-		return fmt.Sprintf("the lock %q", c.names[0])
-	}
-	return fmt.Sprintf("the locks %q", c.names)
-}
-
-// hold is locks and the store that granted them.
-type hold struct {
-	store   open.Backend
-	set     *locker.Set
-	granted driver.Instant // not before the store granted it
-}
-
-// acquire gets the lock. With --wait it asks again while the store is silent.
-func (c *runCommand) acquire(ctx context.Context) (hold, error) {
-	end := driver.Now().Add(c.wait)
-	h, err := c.attempt(ctx, c.wait)
-	for told := false; c.wait > 0 && mayPass(err) && rest(ctx, end); told = true {
-		if !told {
-			c.remark("the store is asked again until --wait %v is over: %w", c.wait, err)
-		}
-		again := error(nil)
-		h, again = c.attempt(ctx, end.Sub(driver.Now()))
-		if !timeIsUp(again) { // else what was said before tells more
-			err = again
-		}
-	}
-	return h, err
 }
 
 // runUnder runs the command under the lock and gives the lock back.
@@ -224,38 +165,6 @@ func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (
 	}
 	c.own = true
 	return status, err
-}
-
-// giveBack unlocks and closes. Its errors are for the user.
-func (h hold) giveBack() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), partingTime, fmt.Errorf("no answer within %v", partingTime))
-	defer cancel()
-	err := async.Do(ctx, func() error { return h.set.Unlock(ctx) })
-	if err != nil && !errors.Is(err, locker.ErrLost) {
-		err = fmt.Errorf("warning: the lock could not be given back and stays taken until it ends by itself: %w", err)
-	}
-	return errors.Join(err, closeWithin(ctx, h.store))
-}
-
-// notHeld explains why there is no lock.
-func (c *runCommand) notHeld(err error) (int, error) {
-	status := statusOf(err)
-	switch {
-	case errors.Is(err, locker.ErrOutcomeUnknown):
-		return status, fmt.Errorf("%w; the name may stay locked, by nobody, for up to %v (--ttl)", err, c.ttl)
-	case c.wait > 0 && mayPass(err):
-		return status, fmt.Errorf("%w; it was asked for %v (--wait)", err, c.wait)
-	case status != exitTaken:
-		return status, err
-	}
-	waited := "(--no-wait)"
-	if c.wait > 0 {
-		waited = fmt.Sprintf("and stayed so for %v (--wait)", c.wait)
-	}
-	if len(c.names) > 1 {
-		return status, fmt.Errorf("%w %s: try again later, or see who has it with \"locker inspect\" and the same -b", err, waited)
-	}
-	return status, fmt.Errorf("%s is taken %s: try again later, or see who has it with \"locker inspect\" and the same -b", c.what(), waited)
 }
 
 // cannotStart explains why there is no child, with the statuses of a shell.

@@ -40,11 +40,12 @@ func TestWaitIsExplainedByTheKindOfTheHold(t *testing.T) {
 	t.Parallel()
 	two := make([]locker.Holder, 2)
 	for want, info := range map[string]locker.Info{
-		"nobody is seen to have it":   {},
-		"it is shared, by 2":          {Held: true, Kind: locker.KindShared, Holders: two},
-		"2 of 3 slots are taken":      {Held: true, Kind: locker.KindSlots, Slots: 3, Holders: two},
-		"somebody unknown has it":     {Held: true},
-		`"a\nb" has it, with token 7`: {Held: true, Holder: "a\nb", Token: 7},
+		"nobody is seen to have it":                                   {},
+		"it is shared, by 2":                                          {Held: true, Kind: locker.KindShared, Holders: two},
+		"2 of 3 slots are taken":                                      {Held: true, Kind: locker.KindSlots, Slots: 3, Holders: two},
+		"somebody unknown has it":                                     {Held: true},
+		`"a\nb" has it, with token 7`:                                 {Held: true, Holder: "a\nb", Token: 7},
+		"nobody has it, and it is kept for another 3s (minimum hold)": {Held: true, Kept: true, Holder: "a", TimeLeft: 3 * time.Second},
 	} {
 		if got := whoHas(info, nil); got != want {
 			t.Errorf("%+v: %s, want %s", info, got, want)
@@ -146,6 +147,8 @@ func TestTextsShowWhatIsKnownOfALock(t *testing.T) {
 		{locker.Info{Name: "x", Held: true}, `"x"|-|-|-|0`, "name:|x\nheld:|yes\nholder:|unknown\nwaiters:|0\n"},
 		{locker.Info{Name: "x", Held: true, Holder: "a\nb", Token: 7, TimeLeft: left, Waiters: 2}, `"x"|"a\nb"|7|1.5s|2`,
 			"name:|x\nheld:|yes\nholder:|a\\nb\ntoken:|7\ntime left:|1.5s\nwaiters:|2\n"},
+		{locker.Info{Name: "x", Held: true, Kept: true, Holder: "a", Token: 7}, `"x"|nobody (minimum hold)|7|-|0`,
+			"name:|x\nheld:|yes, kept by nobody until TIME (minimum hold)\nlast holder:|a\ntoken:|7\nwaiters:|0\n"},
 		{locker.Info{Name: "x", Held: true, Kind: locker.KindSlots, Slots: 3, Token: 9, TimeLeft: left, Holders: two}, `"x"|2 of 3 slots|9|1.5s|0`,
 			"name:|x\nheld:|yes, 2 of 3 slots\nholder:|slot 0, token 7, time left 1.5s, a\\nb\nholder:|slot 1, token 9, unknown\nlast token:|9\nwaiters:|0\n"},
 		{locker.Info{Name: "x", Held: true, Kind: locker.KindShared, Token: 9, TimeLeft: left, Holders: readers}, `"x"|shared by 2|9|1.5s|0`,
@@ -155,6 +158,7 @@ func TestTextsShowWhatIsKnownOfALock(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", c.info, got, c.line)
 		}
 		whole := strings.ReplaceAll(regexp.MustCompile(`:  +`).ReplaceAllString(infoText(c.info), ":|"), `"`, "")
+		whole = regexp.MustCompile(`\d\d:\d\d:\d\d`).ReplaceAllString(whole, "TIME")
 		if whole != c.whole {
 			t.Errorf("%+v:\n%s\nwant\n%s", c.info, whole, c.whole)
 		}
@@ -179,10 +183,10 @@ func TestDoctorShowsDangersFirstAndWhatIsFineLast(t *testing.T) {
 	}
 }
 
-func TestOtherKindsOfABackendAreListed(t *testing.T) {
+func TestWhatABackendCanBesideIsListed(t *testing.T) {
 	t.Parallel()
-	for want, g := range map[string]locker.Guarantees{"shared, slots": {Shared: true, Slots: true}, "shared": {Shared: true}, "slots": {Slots: true}, "-": {}} {
-		if got := otherKinds(g); got != want {
+	for want, g := range map[string]locker.Guarantees{"shared, slots": {Shared: true, Slots: true}, "shared": {Shared: true}, "slots": {Slots: true}, "detach": {Detaches: true}, "-": {}} {
+		if got := beside(g); got != want {
 			t.Errorf("%+v: %s, want %s", g, got, want)
 		}
 	}

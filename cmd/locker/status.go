@@ -20,6 +20,7 @@ const (
 	exitLost        = 70
 	exitOutput      = 74
 	exitTaken       = 75
+	exitRefused     = 77
 	exitNotRunnable = 126
 	exitNotFound    = 127
 	exitSignal      = 128 // plus the signal's number
@@ -31,6 +32,8 @@ func statusOf(err error) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, locker.ErrRefused) && !errors.Is(err, locker.ErrOutcomeUnknown):
+		return exitRefused
 	case errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrOutcomeUnknown):
 		return exitUnavailable
 	case errors.Is(err, locker.ErrTaken):
@@ -54,6 +57,8 @@ func wordOf(status int) string {
 		return "lost"
 	case exitTaken:
 		return "taken"
+	case exitRefused:
+		return "refused"
 	case exitNotRunnable, exitNotFound:
 		return "not-started"
 	}

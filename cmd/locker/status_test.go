@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +24,8 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 		{nil, 0},
 		{locker.ErrUnavailable, 69},
 		{locker.ErrOutcomeUnknown, 69},
+		{fmt.Errorf("%w: %w", locker.ErrUnavailable, locker.ErrRefused), 77},
+		{fmt.Errorf("%w: %w", locker.ErrOutcomeUnknown, locker.ErrRefused), 69}, // it may be held
 		{locker.ErrTaken, 75},
 		{locker.ErrLost, 70},
 		{errOutput, 74},
@@ -36,7 +37,7 @@ func TestEachErrorHasItsStatus(t *testing.T) {
 			t.Errorf("%v: status %d, want %d", c.err, got, c.status)
 		}
 	}
-	for status, want := range map[int]string{64: "usage", 69: "unavailable", 70: "lost", 75: "taken", 126: "not-started", 127: "not-started", 143: "signal"} {
+	for status, want := range map[int]string{64: "usage", 69: "unavailable", 70: "lost", 75: "taken", 77: "refused", 126: "not-started", 127: "not-started", 143: "signal"} {
 		if got := wordOf(status); got != want {
 			t.Errorf("the word of %d is %q, want %q", status, got, want)
 		}
@@ -70,19 +71,19 @@ func TestOnlyAStoreThatIsSilentIsAskedAgain(t *testing.T) {
 func TestLockThatIsNotHeldIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		run    runCommand
+		run    wanted
 		err    error
 		status int
 		want   string
 	}{
-		{runCommand{ttl: time.Minute}, locker.ErrOutcomeUnknown, 69, "may stay locked, by nobody, for up to 1m0s (--ttl)"},
-		{runCommand{wait: time.Minute}, locker.ErrUnavailable, 69, "it was asked for 1m0s (--wait)"},
-		{runCommand{}, locker.ErrUnavailable, 69, locker.ErrUnavailable.Error()},
-		{runCommand{names: []string{"x"}}, locker.ErrTaken, 75, `the lock "x" is taken (--no-wait): try again`},
-		{runCommand{names: []string{"x"}, wait: time.Minute}, locker.ErrTaken, 75, `the lock "x" is taken and stayed so for 1m0s (--wait)`},
-		{runCommand{names: []string{"x", "y"}}, fmt.Errorf("lock %q: %w", "y", locker.ErrTaken), 75, `lock "y": taken by another holder (--no-wait)`},
+		{wanted{ttl: time.Minute}, locker.ErrOutcomeUnknown, 69, "may stay locked, by nobody, for up to 1m0s (--ttl)"},
+		{wanted{wait: time.Minute}, locker.ErrUnavailable, 69, "it was asked for 1m0s (--wait)"},
+		{wanted{}, locker.ErrUnavailable, 69, locker.ErrUnavailable.Error()},
+		{wanted{names: []string{"x"}}, locker.ErrTaken, 75, `the lock "x" is taken (--no-wait)`},
+		{wanted{names: []string{"x"}, wait: time.Minute, who: "me"}, locker.ErrTaken, 75, `the lock "x" is taken and stayed so for 1m0s (--wait): me`},
+		{wanted{names: []string{"x", "y"}}, fmt.Errorf("lock %q: %w", "y", locker.ErrTaken), 75, `lock "y": taken by another holder (--no-wait)`},
 	} {
-		if status, err := c.run.notHeld(c.err); status != c.status || !strings.Contains(err.Error(), c.want) {
+		if status, err := c.run.notHeld(hold{}, c.err, nil); status != c.status || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: status %d, %v; want %q", c.err, status, err, c.want)
 		}
 	}
@@ -91,12 +92,12 @@ func TestLockThatIsNotHeldIsExplained(t *testing.T) {
 // The signal says why the wait ended, and not whether the lock is held.
 func TestSignalDoesNotHideThatTheOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
-	c := &runCommand{ttl: time.Minute, names: []string{"x"}, command: []string{missing}}
-	status, err := c.afterWait(hold{}, locker.ErrOutcomeUnknown, &signalError{os.Interrupt}, exec.Command(missing), nil)
+	c := &wanted{ttl: time.Minute, names: []string{"x"}}
+	status, err := c.notHeld(hold{}, locker.ErrOutcomeUnknown, &signalError{os.Interrupt})
 	if status != 69 || !errors.Is(err, locker.ErrOutcomeUnknown) {
 		t.Errorf("status %d, %v", status, err)
 	}
-	status, err = c.afterWait(hold{}, locker.ErrTaken, &signalError{os.Interrupt}, exec.Command(missing), nil)
+	status, err = c.notHeld(hold{}, locker.ErrTaken, &signalError{os.Interrupt})
 	if status != 128+2 || !strings.Contains(err.Error(), `waiting for the lock "x"`) {
 		t.Errorf("status %d, %v", status, err)
 	}
@@ -104,6 +105,7 @@ func TestSignalDoesNotHideThatTheOutcomeIsUnknown(t *testing.T) {
 
 func TestQuietLeavesOutOnlyWhatConcernsTheWait(t *testing.T) {
 	t.Parallel()
+	quiet, loud := &runCommand{wanted: wanted{backend: &backend{quiet: true}}}, &runCommand{wanted: wanted{backend: new(backend)}}
 	ended := fmt.Errorf("waiting was %w", &signalError{os.Interrupt})
 	for _, c := range []struct {
 		word   string
@@ -117,10 +119,10 @@ func TestQuietLeavesOutOnlyWhatConcernsTheWait(t *testing.T) {
 		{"command", errors.New("warning: others may get the lock"), false},
 		{"lost", locker.ErrLost, false},
 	} {
-		if got := (&runCommand{quiet: true}).unsaid(c.word, c.err); got != c.unsaid {
+		if got := quiet.unsaid(c.word, c.err); got != c.unsaid {
 			t.Errorf("%s, %v: left out is %v", c.word, c.err, got)
 		}
-		if (&runCommand{}).unsaid(c.word, c.err) {
+		if loud.unsaid(c.word, c.err) {
 			t.Errorf("%s, %v: it was not told to be quiet", c.word, c.err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,7 @@ func onTerminal(t *testing.T, url string) (typeIn func(string), screen *stream) 
 	slave := openSlave(t, master)
 	screen = newStream(t)
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
-	mark := "LOCKER_TEST_MARK=" + t.Name()
+	mark := "LOCKER_TEST_MARK=" + t.Name() + "@" + strconv.Itoa(os.Getpid()) // other runs may be under way
 	cmd.Env = append(ofTests(os.Environ()), mark, "LOCKER_TEST_IS_COMMAND=1", "GORACE=atexit_sleep_ms=0",
 		"LOCKER_BACKEND="+url, "LOCKER="+os.Args[0], "PS1=ready>", "TERM=dumb", "HISTFILE=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -205,7 +206,7 @@ func TestWaitOnATerminalSaysWhomItWaitsFor(t *testing.T) {
 	holder.goOn()
 	holder.ends(0)
 	shows(t, screen, "has it", "got-it")
-	typeIn(`"$LOCKER" run x -- sleep 1.5; echo slee"ps"` + "\n") // for longer than a wait that is explained
+	typeIn(`"$LOCKER" run x -- sleep 3; echo slee"ps"` + "\n") // for longer than a wait that is explained
 	shows(t, screen, "got-it", "sleeps")
 	if n := strings.Count(screen.String(), "locker: "); n != 1 {
 		t.Errorf("%d remarks, where one command had to wait:\n%s", n, screen)

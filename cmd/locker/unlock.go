@@ -4,90 +4,123 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/open"
 )
 
-const unlockHelp = `
-Use it only if you know that the holder is dead or stuck. A live holder goes on
-until its next renewal, because it does not know: for that time two may work at
-once. The next holder's token is greater all the same, and a guarded storage
-refuses the old one.
-A lock that is shared or has slots is taken from all its holders, unless --token
-names some of them.
-The exit status is 0 whether anybody held the lock or not, and 75 if the name is a
-key of Redis that has no expiry and that locker did not write: it may be data.
-`
-
+// unlockCommand unlocks the lock of a handle, or takes one from its holders.
 type unlockCommand struct {
-	oneLock
+	byHandle
+	name        string
 	force, json bool
-	tokens      []locker.Number // none: everybody's
+	tokens      []uint64 // of holders; none: everybody's
 }
 
-func (c *unlockCommand) flags(fs flagSet) {
-	c.oneLock.flags(fs)
-	fs.BoolVar(&c.force, "force", false, "confirm that the lock is to be taken from its holder")
-	fs.Func("token", "take it only from the holder that \"locker inspect\" shows with token `NUMBER`; may be\ngiven several times", c.token)
-	fs.json(&c.json)
-}
+func newUnlock(b *backend) *unlockCommand { return &unlockCommand{byHandle: byHandle{backend: b}} }
 
-func (c *unlockCommand) token(text string) error {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == 0 {
-		return errors.New("not a token, which is a whole number above 0")
+func (c *unlockCommand) flags() []cli.Flag {
+	return []cli.Flag{
+		c.fileFlag(),
+		boolFlag("force", "take the lock NAME from its holder", &c.force),
+		&cli.Uint64SliceFlag{
+			Name: "token", Destination: &c.tokens, HideDefault: true,
+			Usage: "with --force, take it only from the holder that \"locker inspect\" shows with token `NUMBER`",
+			Validator: func(all []uint64) error {
+				if slices.Contains(all, 0) {
+					return errors.New("not a token, which is a whole number above 0")
+				}
+				return nil
+			},
+		},
+		jsonFlag(&c.json),
 	}
-	c.tokens = append(c.tokens, locker.Number(n))
-	return nil
+}
+
+func (c *unlockCommand) accept(args []string) error {
+	if c.force {
+		one := oneLock{backend: c.backend}
+		err := one.accept(args)
+		c.name = one.name
+		return err
+	}
+	if len(c.tokens) > 0 {
+		return errors.New("--token goes with --force")
+	}
+	err := c.byHandle.accept(args)
+	if err != nil && len(args) > 0 && args[0] != "-" {
+		return fmt.Errorf("%w; to take the lock of that name from a holder that is dead or stuck, add --force: a live one goes on for a while without knowing", err)
+	}
+	return err
 }
 
 func (c *unlockCommand) do() (int, error) {
-	if !c.force {
-		return exitUsage, fmt.Errorf("unlock: the lock %q is given back by its holder; add --force to take it from one that is dead or stuck: "+
-			"a live one goes on for a while without knowing", c.name)
+	if c.force {
+		return c.ask(c.free)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		broken, err := c.free(ctx, store)
-		if err != nil {
-			return err
+		err := unlockDetached(ctx, store, c.handle, c.lock.TTL)
+		if err == nil && c.json {
+			_, err = answerJSON(unlockedJSON{Name: c.lock.Name, Held: true})
 		}
-		return c.print(broken)
+		return err
 	})
 }
 
-// free frees the lock, or what those have whose tokens were given, and reports whether anybody
-// held it so.
-func (c *unlockCommand) free(ctx context.Context, store open.Backend) (broken bool, err error) {
-	if len(c.tokens) == 0 {
-		return store.Break(ctx, c.name)
+// free frees the lock, or what those have whose tokens were given, and says who held it.
+func (c *unlockCommand) free(ctx context.Context, store open.Backend) error {
+	info, err := store.Inspect(ctx, c.name) // who held it a moment before; whether anybody did, Break says
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
 	}
-	for _, number := range c.tokens {
-		one, err := store.BreakHolder(ctx, c.name, number)
-		if err != nil {
-			return broken, err
+	broken := false
+	if len(c.tokens) == 0 {
+		broken, err = store.Break(ctx, c.name)
+	}
+	for _, token := range c.tokens {
+		var one bool
+		if one, err = store.BreakHolder(ctx, c.name, locker.Number(token)); err != nil {
+			break
 		}
 		broken = broken || one
 	}
-	return broken, nil
+	if err != nil {
+		return err
+	}
+	return c.print(broken, slices.DeleteFunc(info.Holders, func(h locker.Holder) bool {
+		return len(c.tokens) > 0 && !slices.Contains(c.tokens, uint64(h.Number))
+	}))
 }
 
-func (c *unlockCommand) print(broken bool) (err error) {
+type unlockedJSON struct {
+	Name    string       `json:"name"`
+	Held    bool         `json:"was_held"`
+	Holders []holderJSON `json:"holders,omitempty"`
+}
+
+func (c *unlockCommand) print(broken bool, from []locker.Holder) (err error) {
 	found := "was not held"
+	var held []string
+	for _, h := range from {
+		held = append(held, describe(h))
+	}
 	switch {
-	case broken && len(c.tokens) > 0:
-		found = "was taken from whoever held it with a token that you gave"
-	case broken:
-		found = "was taken from whoever held it"
-	case len(c.tokens) > 0:
+	case !broken && len(c.tokens) > 0:
 		found = "was not held with such a token: \"locker inspect\" shows who holds it"
+	case broken && held == nil:
+		found = "was taken from somebody unknown"
+	case broken:
+		found = "was taken from its holder: " + strings.Join(held, "; ")
 	}
 	if c.json {
-		_, err = answerJSON(struct {
-			Name string `json:"name"`
-			Held bool   `json:"was_held"`
-		}{c.name, broken})
+		if !broken {
+			from = nil
+		}
+		_, err = answerJSON(unlockedJSON{c.name, broken, holdersJSON(from)})
 	} else {
 		_, err = answer(fmt.Sprintf("%q %s\n", c.name, found))
 	}

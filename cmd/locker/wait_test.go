@@ -24,7 +24,7 @@ func TestWaitAsksAStoreAgainThatCannotBeReached(t *testing.T) {
 	srv.Kill()
 	waiter := launch(t, "run", "-b", url, "--wait", "10m", "x", "--", "sh", "-c", report)
 	launch(t, "run", "-b", url, "--wait", "2s", "x", "--", "echo", "ran").complains(69, srv.Addr(), "connection refused") // by then the other has asked, too
-	if out := waiter.out.String() + waiter.errs.String(); out != "" {
+	if out := waiter.out.String(); out != "" {
 		t.Fatalf("it did not wait for the store: %s", out)
 	}
 	srv.Start()
@@ -65,7 +65,7 @@ func TestWaitEndsAtOnceWhereAskingAgainChangesNothing(t *testing.T) {
 		pg.URL("nowhere"):                       "does not exist",
 		"local:" + missing:                      "no such file",
 	} {
-		launch(t, "run", "-b", url, "--wait", "10m", "x", "--", "echo", "ran").complains(69, want)
+		launch(t, "run", "-b", url, "--wait", "10m", "x", "--", "echo", "ran").complains(77, want)
 	}
 }
 
@@ -165,6 +165,9 @@ func TestStatusFileTellsTheStatusOfTheCommandFromOurs(t *testing.T) {
 	holder.goOn()
 	holder.ends(0)
 	srv.Kill()
+	if got := told(t, 77, "-b", "local:/nonexistent", "x", "--", "true"); got != "refused 77\n" {
+		t.Errorf("of a store that refuses it wrote %q", got)
+	}
 	if got := told(t, 69, "-b", url, "x", "--", "true"); got != "unavailable 69\n" {
 		t.Errorf("of a store that is away it wrote %q", got)
 	}
@@ -199,7 +202,11 @@ func TestSignalThatEndsTheWaitIsToldToTheStatusFile(t *testing.T) {
 // What help shows is run as it stands, but for NAME and COMMAND.
 func TestExampleOfTheStatusFileInHelpWorks(t *testing.T) {
 	t.Parallel()
-	_, example, _ := strings.Cut(runHelp, "    locker run --no-wait --status-fd 3")
+	help, err := texts.ReadFile("help/run.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(help), "    locker run --no-wait --status-fd 3")
 	example, _, found := strings.Cut(example, "    esac\n")
 	if !found {
 		t.Fatal("there is no example")
