@@ -1,14 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockstile/locker"
@@ -19,7 +20,7 @@ import (
 
 // backend is where the locks are: the flag -b, or else the environment.
 type backend struct {
-	named string // a URL; "" if none is given
+	named string // a URL; "" if none is given, or an empty one
 	asked *cli.StringFlag
 	quiet bool
 }
@@ -27,13 +28,11 @@ type backend struct {
 // flag is -b, which stands before the command or after it.
 func (b *backend) flag() cli.Flag {
 	b.asked = &cli.StringFlag{
-		Name: "b", Destination: &b.named, HideDefault: true,
-		Usage: "`URL` of the backend (see \"locker backends\"); default $LOCKER_BACKEND,\n\twhich keeps a password out of the list of processes, else \"local:\"",
+		Name: "b", Destination: &b.named, HideDefault: true, Sources: cli.EnvVars("LOCKER_BACKEND"),
+		Usage: "`URL` of the backend (see \"locker backends\"); default \"local:\". The variable keeps\n\ta password out of the list of processes",
 	}
 	return b.asked
 }
-
-const backendVariable = "LOCKER_BACKEND"
 
 func (b *backend) accept(args []string) error {
 	if _, err := atMost(0, args); err != nil {
@@ -42,35 +41,35 @@ func (b *backend) accept(args []string) error {
 	return b.check()
 }
 
-// check takes what -b does not say from the environment. It refuses what is empty: it mostly comes
-// from a variable that is not set, and the default would be another store than the one that was meant.
+// oneName takes the NAME of a command on one lock of the store.
+func (b *backend) oneName(args []string) (string, error) {
+	words, err := atMost(1, args)
+	switch {
+	case err != nil:
+		return "", err
+	case len(words) == 0:
+		return "", errors.New("NAME is missing")
+	}
+	return words[0], cmp.Or(locker.CheckName(words[0]), b.check())
+}
+
+// check refuses what is empty: it mostly comes from a variable that is not set, and the default would be
+// another store than the one that was meant.
 func (b *backend) check() error {
-	url, set := os.LookupEnv(backendVariable)
 	switch {
 	case b.asked.Count() > 1:
 		return errors.New("-b is given more than once: a lock is in one store")
-	case b.named != "":
-	case b.asked.IsSet():
-		return errors.New("-b is empty: is a variable not set?")
-	case set && url == "":
-		return errors.New("LOCKER_BACKEND is set and empty, which would mean another store than the one that was meant: " +
-			"unset it, or name a backend (\"local:\" is the default)")
-	default:
-		b.named = url
+	case b.asked.IsSet() && b.named == "":
+		return errors.New("-b or LOCKER_BACKEND is empty, which would mean another store than the one that was meant: " +
+			"unset the variable, or name a backend (\"local:\" is the default)")
 	}
 	return nil
 }
 
-func (b *backend) url() string {
-	if b.named == "" {
-		return "local:"
-	}
-	return b.named
-}
+func (b *backend) url() string { return cmp.Or(b.named, "local:") }
 
 // connect opens the backend.
 func (b *backend) connect(ctx context.Context) (open.Backend, error) {
-	redis.SetLogger(silent{})
 	b.firstUse()
 	store, err := open.URL(ctx, b.url())
 	return store, b.advise(err)
@@ -86,7 +85,12 @@ func (b *backend) firstUse() {
 	if err != nil {
 		return // open says so
 	}
-	if files, err := os.ReadDir(dir); err == nil && len(files) == 0 {
+	files, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer files.Close()
+	if _, err := files.Readdirnames(1); errors.Is(err, io.EOF) {
 		b.remark("locks are in %s, which is this user's alone: other users, root too, have a directory of their own, "+
 			"unless all name one (-b local:DIR)", dir)
 	}
@@ -104,12 +108,6 @@ func (b *backend) kind() string {
 	scheme, _, _ := strings.Cut(b.url(), ":")
 	return scheme + ":"
 }
-
-// silent is a log that nobody reads. The Redis client writes to stderr what it
-// also returns as errors.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // advise adds to an error of package open what the command line can do about it:
 // nothing, if the store is named and does not serve.
@@ -129,18 +127,14 @@ func (b *backend) advise(err error) error {
 const askTime = 10 * time.Second
 
 // ask calls f, which asks the store one thing.
-func (b *backend) ask(f func(ctx context.Context, store open.Backend) error) (status int, err error) {
+func (b *backend) ask(f func(ctx context.Context, store open.Backend) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	store, err := b.connect(ctx)
 	if err != nil {
-		return statusOf(err), err
+		return err
 	}
-	err = f(ctx, store)
-	if cerr := shut(store); err == nil {
-		err = cerr
-	}
-	return statusOf(err), err
+	return cmp.Or(f(ctx, store), shut(store))
 }
 
 // partingTime bounds what a store that hangs can hold up at the end.

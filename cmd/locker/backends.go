@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -10,12 +11,9 @@ import (
 	"github.com/lockstile/locker/internal/dial"
 )
 
-type backendsCommand struct {
-	plain
-	json bool
-}
+type backendsCommand struct{ plain }
 
-func (c *backendsCommand) do() (int, error) {
+func (c *backendsCommand) do() error {
 	if c.json {
 		return c.printJSON()
 	}
@@ -31,10 +29,10 @@ func (c *backendsCommand) do() (int, error) {
 	return output(w.Flush())
 }
 
-func (c *backendsCommand) printJSON() (status int, err error) {
+func (c *backendsCommand) printJSON() error {
 	for _, s := range dial.Schemes() {
 		g := s.Guarantees
-		if status, err = answerJSON(struct {
+		if err := answerJSON(struct {
 			URL          string   `json:"url"`
 			About        string   `json:"about"`
 			Exclusion    []string `json:"exclusion_assumes"`
@@ -46,10 +44,10 @@ func (c *backendsCommand) printJSON() (status int, err error) {
 			Slots        bool     `json:"slots"`
 			Detaches     bool     `json:"detaches"` // "locker lock" works
 		}{s.Form, s.About, words(g.Exclusion), words(g.Tokens), g.Fair, g.FreedBy.String(), g.KeepsMinHold, g.Shared, g.Slots, g.Detaches}); err != nil {
-			break
+			return err
 		}
 	}
-	return status, err
+	return nil
 }
 
 // beside is what a backend can beside exclusive locks that end with their process.
@@ -63,10 +61,7 @@ func beside(g locker.Guarantees) string {
 			all = append(all, kind.name)
 		}
 	}
-	if all == nil {
-		return "-"
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 // words are the assumptions one by one. Of none there is an empty list.

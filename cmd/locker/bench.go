@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -21,25 +23,16 @@ type benchCommand struct {
 	json                bool
 }
 
-func newBench(b *backend) *benchCommand { return &benchCommand{backend: b} }
-
 func (c *benchCommand) flags() []cli.Flag {
 	const most = 10_000
-	long := durationFlag("time", "measure each of the three workloads for `DURATION`", &c.time)
-	long.Value, long.HideDefault = 2*time.Second, false
-	hold := durationFlag("hold", "where all want one name, each holds it for `DURATION`", &c.hold)
-	hold.HideDefault, hold.Validator = false, func(d time.Duration) error {
-		if d < 0 {
-			return errors.New("below zero")
-		}
-		return nil
-	}
+	hold := durationFlag("hold", "where all want one name, each holds it for `DURATION`; default: not at all", &c.hold, 0)
+	hold.Validator = nil // 0 is the default; accept refuses what is less
 	return []cli.Flag{
-		long,
+		durationFlag("time", "measure each of the three workloads for `DURATION`", &c.time, 2*time.Second),
 		numberFlag("goroutines", "`NUMBER` of goroutines that lock at the same time", &c.goroutines, 1, most, 8),
 		numberFlag("clients", "spread the goroutines over `NUMBER` clients, each with its own connections,\n\tas so many processes would have", &c.clients, 1, most, 1),
 		hold,
-		ttlFlag(&c.ttl, "with a lease of `DURATION`"),
+		durationFlag("ttl", "with a lease of `DURATION`", &c.ttl, locker.DefaultTTL),
 		jsonFlag(&c.json),
 	}
 }
@@ -48,39 +41,38 @@ func (c *benchCommand) accept(args []string) error {
 	if err := c.backend.accept(args); err != nil {
 		return err
 	}
-	if c.clients > c.goroutines {
+	switch {
+	case c.hold < 0:
+		return fmt.Errorf("--hold %v is below zero", c.hold)
+	case c.clients > c.goroutines:
 		return fmt.Errorf("--clients %d is more than --goroutines %d: some would have nothing to do", c.clients, c.goroutines)
 	}
 	_, err := driver.NewRequest(nil, benchPrefix, locker.WithTTL(c.ttl))
 	return err
 }
 
-func (c *benchCommand) do() (int, error) {
+func (c *benchCommand) do() error {
 	report := &benchReport{Backend: strings.TrimSuffix(c.kind(), ":"), TTL: c.ttl.Seconds(), Workloads: []figures{}}
 	var err error
 	ended := until(catch(), func(ctx context.Context) { err = c.measure(ctx, report) })
 	switch {
 	case errors.Is(err, errBroken):
-		return exitBroken, fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("bench: %w", err)
 	case err != nil:
-		return statusOf(err), err
+		return err
 	}
 	report.CutShort = ended != nil
-	if status, err := report.print(c.json); err != nil || ended == nil {
-		return status, err
+	if err := tell(c.json, report, report.text()); err != nil || ended == nil {
+		return err
 	}
-	return ended.status(), fmt.Errorf("bench: cut short: %w", ended)
+	return exit{ended.status(), fmt.Errorf("bench: cut short: %w", ended)}
 }
 
 // measure opens the clients, measures, and closes them. The end of ctx is no
 // error: the report has what was measured until then.
 func (c *benchCommand) measure(ctx context.Context, report *benchReport) (err error) {
 	var clients []open.Backend
-	defer func() {
-		if cerr := shutAll(clients); err == nil {
-			err = cerr
-		}
-	}()
+	defer func() { err = cmp.Or(err, shutAll(clients)) }()
 	for range c.clients {
 		client, err := c.connect(ctx)
 		switch {
@@ -102,16 +94,13 @@ func (c *benchCommand) play(ctx context.Context, clients []open.Backend, report 
 		{goroutines: c.goroutines, clients: c.clients},
 		{goroutines: c.goroutines, clients: c.clients, oneName: true, hold: c.hold},
 	} {
-		if ctx.Err() != nil {
-			break
-		}
 		r := c.newRace(w, clients, names)
 		took, err := r.run(ctx)
 		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil && r.meter.Locks() == 0 {
-			break // it was still warming up
+			break // it was still warming up, or had not begun
 		}
 		report.Workloads = append(report.Workloads, r.figures(took))
 	}
@@ -122,15 +111,12 @@ func (c *benchCommand) play(ctx context.Context, clients []open.Backend, report 
 }
 
 // shutAll returns one error at most: the others mostly say the same.
-func shutAll(clients []open.Backend) (err error) {
-	errs := make(chan error)
-	for _, c := range clients {
-		go func() { errs <- shut(c) }()
+func shutAll(clients []open.Backend) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(clients))
+	for i, c := range clients {
+		all.Go(func() { errs[i] = shut(c) })
 	}
-	for range clients {
-		if e := <-errs; err == nil {
-			err = e
-		}
-	}
-	return err
+	all.Wait()
+	return cmp.Or(errs...)
 }

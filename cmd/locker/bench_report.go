@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"text/tabwriter"
@@ -72,30 +71,10 @@ func seconds(h *meter.Histogram) (median, p99 float64) {
 	return h.Percentile(50).Seconds(), h.Percentile(99).Seconds()
 }
 
-func (b *benchReport) print(asJSON bool) (int, error) {
-	if asJSON {
-		return answerJSON(b)
-	}
-	return answer(b.text())
-}
-
+// text has a table for the workloads with a name for each goroutine, and one for that where all want one name.
 func (b *benchReport) text() string {
 	var text strings.Builder
-	b.writeTables(&text)
-	switch {
-	case b.CutShort && len(b.Workloads) == 0:
-		text.WriteString("cut short: nothing was measured\n")
-	case b.CutShort:
-		text.WriteString("cut short: MEASURED says how much of each was, and what is missing was not\n")
-	}
-	fmt.Fprintf(&text, "checked: %d locks, one holder of a name at a time, and each token above the last\n", b.Checked)
-	return text.String()
-}
-
-// writeTables has a table for the workloads with a name for each goroutine, and
-// one for that where all want one name.
-func (b *benchReport) writeTables(to io.Writer) {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for i, f := range b.Workloads {
 		switch {
 		case f.ChangedHands != nil:
@@ -106,10 +85,17 @@ func (b *benchReport) writeTables(to io.Writer) {
 		who := count(f.Goroutines, "goroutine") + ", " + count(f.Clients, "client")
 		fmt.Fprintf(w, "%s\t%s\t%.0f\t%s\n", who, short(f.Measured), f.Rate, strings.Join(f.cells(), "\t"))
 	}
-	if len(b.Workloads) > 0 {
-		fmt.Fprintln(w)
-	}
 	_ = w.Flush() // to a buffer
+	switch {
+	case b.CutShort && len(b.Workloads) == 0:
+		text.WriteString("cut short: nothing was measured\n")
+	case b.CutShort:
+		text.WriteString("\ncut short: MEASURED says how much of each was, and what is missing was not\n")
+	default:
+		text.WriteString("\n")
+	}
+	fmt.Fprintf(&text, "checked: %d locks, one holder of a name at a time, and each token above the last\n", b.Checked)
+	return text.String()
 }
 
 // cells are what the two tables do not have in common.
@@ -117,14 +103,11 @@ func (f figures) cells() []string {
 	if f.ChangedHands == nil {
 		return []string{short(f.LockMedian), short(f.LockP99), short(f.UnlockMedian), short(f.UnlockP99)}
 	}
-	hold, fairness, changed := "0s", "-", "-"
-	if f.Hold > 0 {
-		hold = short(f.Hold)
-	}
+	fairness := "-"
 	if f.Locks > 0 {
-		fairness, changed = fmt.Sprintf("%.2f", f.Jain), fmt.Sprintf("%d of %d", *f.ChangedHands, f.Locks)
+		fairness = fmt.Sprintf("%.2f", f.Jain)
 	}
-	return []string{hold, short(f.HandOverMedian), short(f.HandOverP99), fairness, changed}
+	return []string{duration(f.Hold).String(), short(f.HandOverMedian), short(f.HandOverP99), fairness, fmt.Sprintf("%d of %d", *f.ChangedHands, f.Locks)}
 }
 
 func count(n int, what string) string {
@@ -134,9 +117,11 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
+func duration(seconds float64) time.Duration { return time.Duration(math.Round(seconds * 1e9)) }
+
 // short is a time in three digits, or a dash for none.
 func short(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
+	d := duration(seconds)
 	if d <= 0 {
 		return "-"
 	}

@@ -73,24 +73,22 @@ func (r *race) run(ctx context.Context) (took time.Duration, err error) {
 
 // count has the meter count until the time is up or ctx ends.
 func (r *race) count(ctx context.Context) time.Duration {
-	r.pause(ctx, r.warm)
+	pause(ctx, r.time, r.warm)
 	if ctx.Err() != nil {
 		return 0
 	}
 	begin := time.Now()
 	r.meter.Count(true)
-	r.pause(ctx, nil)
+	pause(ctx, r.time, nil)
 	r.meter.Count(false)
 	return time.Since(begin)
 }
 
-// pause lasts for the time of a workload, or until ctx or enough ends it.
-func (r *race) pause(ctx context.Context, enough <-chan struct{}) {
-	timer := time.NewTimer(r.time)
-	defer timer.Stop()
+// pause lasts for d, or until ctx or enough ends it.
+func pause(ctx context.Context, d time.Duration, enough <-chan struct{}) {
 	select {
 	case <-enough:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -137,10 +135,7 @@ func (r *race) worker(ctx, waiting context.Context, who int) {
 // finish holds the lock for as long as was asked for, and gives it back.
 func (r *race) finish(ctx context.Context, name *witness, lock *locker.Lock) error {
 	if r.load.hold > 0 {
-		select {
-		case <-time.After(r.load.hold):
-		case <-ctx.Done():
-		}
+		pause(ctx, r.load.hold, nil)
 	}
 	name.released(lock.Token())
 	begin := time.Now()

@@ -1,64 +1,47 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockstile/locker/internal/doctor"
 )
 
 type doctorCommand struct {
 	*backend
-	json bool
+	inJSON
 }
-
-func newDoctor(b *backend) *doctorCommand { return &doctorCommand{backend: b} }
 
 // doctorTime bounds a look at a store. Several servers are asked, one after the other,
 // and some may not answer.
 const doctorTime = 60 * time.Second
 
-func (c *doctorCommand) do() (int, error) {
+func (c *doctorCommand) do() error {
 	ctx, cancel := context.WithTimeout(context.Background(), doctorTime)
 	defer cancel()
-	redis.SetLogger(silent{})
 	report, err := doctor.Examine(ctx, c.url())
 	err = c.advise(err)
 	if err != nil && len(report.Findings)+len(report.Checked) == 0 {
-		return statusOf(err), err
+		return err
 	}
-	if status, perr := c.print(report); perr != nil {
-		return status, perr
+	if terr := tell(c.json, report, reportText(report)); terr != nil {
+		return terr
 	}
-	switch {
-	case err != nil:
-		return statusOf(err), err
-	case report.Danger():
-		return exitBroken, nil
+	if err == nil && report.Danger() {
+		return exit{status: exitBroken}
 	}
-	return 0, nil
-}
-
-func (c *doctorCommand) print(r *doctor.Report) (int, error) {
-	if c.json {
-		return answerJSON(r)
-	}
-	return answer(reportText(r))
+	return err
 }
 
 func reportText(r *doctor.Report) string {
 	var b strings.Builder
-	for _, s := range []doctor.Severity{doctor.Danger, doctor.Note} {
-		for _, f := range r.Findings {
-			if f.Severity == s {
-				writeFinding(&b, f)
-			}
-		}
+	byAlphabet := func(a, b doctor.Finding) int { return cmp.Compare(a.Severity, b.Severity) } // danger, and then note
+	for _, f := range slices.SortedStableFunc(slices.Values(r.Findings), byAlphabet) {
+		writeFinding(&b, f)
 	}
 	for _, c := range r.Checked {
 		word := "fine"

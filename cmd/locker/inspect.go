@@ -13,56 +13,53 @@ import (
 )
 
 type inspectCommand struct {
-	oneLock
-	json bool
+	*backend
+	inJSON
+	name string
 }
 
-func newInspect(b *backend) *inspectCommand { return &inspectCommand{oneLock: oneLock{backend: b}} }
+func (c *inspectCommand) accept(args []string) (err error) {
+	c.name, err = c.oneName(args)
+	return err
+}
 
-func (c *inspectCommand) do() (int, error) {
+func (c *inspectCommand) do() error {
 	return c.ask(func(ctx context.Context, store open.Backend) error {
 		info, err := store.Inspect(ctx, c.name)
 		if err != nil {
 			return err
 		}
-		if c.json {
-			_, err = answerJSON(infoJSON(info))
-			return err
-		}
-		_, err = answer(infoText(info))
-		return err
+		return tell(c.json, infoJSON(info), infoText(info))
 	})
 }
 
 // lockJSON is a lock as JSON has it. What is not known is left out.
 type lockJSON struct {
-	Name     string  `json:"name"`
-	Held     bool    `json:"held"`
-	Kept     bool    `json:"kept,omitempty"` // for the rest of a minimum hold, by nobody
-	Kind     string  `json:"kind,omitempty"`
-	Slots    int     `json:"slots,omitempty"`
-	Holder   string  `json:"holder,omitempty"`
-	Token    uint64  `json:"token,omitempty,string"` // a JavaScript number is exact up to 2^53 only
-	TimeLeft float64 `json:"seconds_left,omitempty"`
-	Waiters  *int    `json:"waiters,omitempty"`
-
-	Holders []holderJSON `json:"holders,omitempty"`
+	Name  string `json:"name"`
+	Held  bool   `json:"held"`
+	Kept  bool   `json:"kept,omitempty"` // for the rest of a minimum hold, by nobody
+	Kind  string `json:"kind,omitempty"`
+	Slots int    `json:"slots,omitempty"`
+	holderJSON
+	Waiters *int         `json:"waiters,omitempty"`
+	Holders []holderJSON `json:"holders,omitempty"` // of a lock that several can hold
 }
 
-// holderJSON is one of those who share a lock or have a slot.
+// holderJSON is the only holder of a lock, or one of those who share it or have a slot.
 type holderJSON struct {
 	Holder   string  `json:"holder,omitempty"`
-	Token    uint64  `json:"token,omitempty,string"`
+	Token    uint64  `json:"token,omitempty,string"` // a JavaScript number is exact up to 2^53 only
 	Slot     *int    `json:"slot,omitempty"`
 	TimeLeft float64 `json:"seconds_left,omitempty"`
 }
 
 func infoJSON(info locker.Info) lockJSON {
-	line := lockJSON{Name: info.Name, Held: info.Held, Kept: info.Kept, Slots: info.Slots, Holder: info.Holder, Token: uint64(info.Token), TimeLeft: info.TimeLeft.Seconds(), Waiters: &info.Waiters}
+	line := lockJSON{Name: info.Name, Held: info.Held, Kept: info.Kept, Slots: info.Slots, Waiters: &info.Waiters}
+	line.holderJSON = holderJSON{Holder: info.Holder, Token: uint64(info.Token), TimeLeft: info.TimeLeft.Seconds()}
 	if info.Held {
 		line.Kind = info.Kind.String()
 	}
-	if info.Kind != locker.KindExclusive { // else the line itself shows the one
+	if info.Kind != locker.KindExclusive {
 		line.Holders = holdersJSON(info.Holders)
 	}
 	return line
@@ -103,12 +100,12 @@ func infoText(info locker.Info) string {
 			fmt.Fprintf(w, "holder:\t%s\n", describe(h))
 		}
 	}
-	switch {
-	case info.Token == 0:
-	case info.Held && info.Kind == locker.KindExclusive:
-		fmt.Fprintf(w, "token:\t%d\n", info.Token)
-	default:
-		fmt.Fprintf(w, "last token:\t%d\n", info.Token)
+	last := "last "
+	if info.Held && info.Kind == locker.KindExclusive {
+		last = ""
+	}
+	if info.Token != 0 {
+		fmt.Fprintf(w, "%stoken:\t%d\n", last, info.Token)
 	}
 	if info.TimeLeft > 0 && info.Kind == locker.KindExclusive {
 		fmt.Fprintf(w, "time left:\t%v\n", info.TimeLeft.Round(time.Millisecond))

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -24,11 +25,8 @@ type listCommand struct {
 	prefix      string
 	json, watch bool
 
-	seen   map[string]locker.Info // by name, without the time left
-	widths []int                  // of the columns so far
+	seen map[string]locker.Info // by name, without the time left
 }
-
-func newList(b *backend) *listCommand { return &listCommand{backend: b} }
 
 func (c *listCommand) flags() []cli.Flag {
 	return []cli.Flag{jsonFlag(&c.json), boolFlag("watch", "go on, and print what changes", &c.watch)}
@@ -45,9 +43,7 @@ func (c *listCommand) accept(args []string) error {
 
 // do looks once, or until there is an error. A signal ends the process as if nobody
 // cared, so that a shell sees the signal.
-func (c *listCommand) do() (int, error) {
-	return c.ask(c.lookAll)
-}
+func (c *listCommand) do() error { return c.ask(c.lookAll) }
 
 // lookAll looks once, within ctx, or goes on looking. Each further look has a time of its own.
 func (c *listCommand) lookAll(ctx context.Context, store open.Backend) error {
@@ -71,11 +67,12 @@ func (c *listCommand) look(ctx context.Context, store open.Backend) error {
 	if err != nil {
 		return err
 	}
+	first := c.seen == nil
 	news := c.news(infos)
 	if c.json {
 		return printJSON(news)
 	}
-	return c.printTable(news)
+	return printTable(news, first)
 }
 
 // timeless is info without the times left, which change all the time.
@@ -109,69 +106,51 @@ func (c *listCommand) news(infos []locker.Info) []locker.Info {
 	return news
 }
 
-func printJSON(infos []locker.Info) (err error) {
+func printJSON(infos []locker.Info) error {
 	for _, info := range infos {
 		line := infoJSON(info)
 		if !info.Held {
 			line.Waiters = nil // it is not listed, so nobody has counted
 		}
-		if _, err = answerJSON(line); err != nil {
-			break
+		if err := answerJSON(line); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
-
-var header = []string{"NAME", "HOLDER", "TOKEN", "TIME LEFT", "WAITERS"}
 
 // cells are the columns of a line, with quotes around what other people chose.
 func cells(info locker.Info) []string {
-	row := []string{fmt.Sprintf("%q", info.Name), "free", "-", "-", "-"}
-	if info.Held {
-		row[1], row[4] = "-", fmt.Sprint(info.Waiters)
-	}
+	holder, token, left, waiters := "-", "-", "-", fmt.Sprint(info.Waiters)
 	switch {
-	case info.Held && info.Kind == locker.KindShared:
-		row[1] = fmt.Sprintf("shared by %d", len(info.Holders))
-	case info.Held && info.Kind == locker.KindSlots:
-		row[1] = fmt.Sprintf("%d of %d slots", len(info.Holders), info.Slots)
+	case !info.Held:
+		holder, waiters = "free", "-"
+	case info.Kind == locker.KindShared:
+		holder = fmt.Sprintf("shared by %d", len(info.Holders))
+	case info.Kind == locker.KindSlots:
+		holder = fmt.Sprintf("%d of %d slots", len(info.Holders), info.Slots)
 	case info.Kept:
-		row[1] = "nobody (minimum hold)"
+		holder = "nobody (minimum hold)"
 	case info.Holder != "":
-		row[1] = fmt.Sprintf("%q", info.Holder)
+		holder = fmt.Sprintf("%q", info.Holder)
 	}
 	if info.Token != 0 {
-		row[2] = info.Token.String()
+		token = info.Token.String()
 	}
 	if info.TimeLeft > 0 {
-		row[3] = info.TimeLeft.Round(time.Millisecond).String()
+		left = info.TimeLeft.Round(time.Millisecond).String()
 	}
-	return row
+	return []string{fmt.Sprintf("%q", info.Name), holder, token, left, waiters}
 }
 
-// printTable prints a line for each of infos, below the header the first time. Columns
-// stay as wide as they have once been.
-func (c *listCommand) printTable(infos []locker.Info) error {
-	var rows [][]string
-	if c.widths == nil {
-		c.widths = make([]int, len(header))
-		rows = append(rows, header)
+// printTable prints a line for each of infos, below a header the first time. Columns are wide enough for most lines of later looks.
+func printTable(infos []locker.Info, first bool) error {
+	w := tabwriter.NewWriter(os.Stdout, 12, 0, 2, ' ', 0)
+	if first {
+		fmt.Fprintln(w, "NAME\tHOLDER\tTOKEN\tTIME LEFT\tWAITERS")
 	}
 	for _, info := range infos {
-		rows = append(rows, cells(info))
+		fmt.Fprintln(w, strings.Join(cells(info), "\t"))
 	}
-	for _, row := range rows {
-		for i, cell := range row {
-			c.widths[i] = max(c.widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var text strings.Builder
-	for _, row := range rows {
-		for i, cell := range row[:len(row)-1] {
-			fmt.Fprintf(&text, "%-*s  ", c.widths[i], cell)
-		}
-		text.WriteString(row[len(row)-1] + "\n")
-	}
-	_, err := answer(text.String())
-	return err
+	return output(w.Flush())
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/open"
 )
 
@@ -26,27 +29,19 @@ type lockCommand struct {
 	json bool
 }
 
-func newLock(b *backend) *lockCommand {
-	return &lockCommand{wanted: wanted{backend: b, detached: true}}
-}
-
 func (c *lockCommand) flags() []cli.Flag {
-	ttl := durationFlag("ttl", "the lock ends after `DURATION`, unless \"locker renew\" renews it", &c.ttl)
-	ttl.Value, ttl.HideDefault = detachedTTL, false
-	return append([]cli.Flag{ttl}, append(c.wanted.flags(),
+	return append([]cli.Flag{
+		durationFlag("ttl", "the lock ends after `DURATION`, unless \"locker renew\" renews it", &c.ttl, detachedTTL),
+	}, append(c.wanted.flags(),
 		handleFileFlag("write the handle to `FILE`, which nobody else can read, and print the token alone", &c.file),
-		jsonFlag(&c.json))...)
+		jsonFlag(&c.json),
+	)...)
 }
 
-func (c *lockCommand) accept(args []string) (err error) {
-	c.names, err = atMost(1, args)
-	switch {
-	case err != nil:
-		return err
-	case len(c.names) == 0:
-		return errors.New("NAME is missing")
-	}
-	return c.agree()
+func (c *lockCommand) accept(args []string) error {
+	name, err := c.oneName(args)
+	c.names = []string{name}
+	return cmp.Or(err, c.agree())
 }
 
 // canDetach returns an error if the locks of a store cannot be handed to another process.
@@ -58,59 +53,51 @@ func (c *wanted) canDetach(store open.Backend) error {
 		"and \"locker backends\" says where else they can be handed on", errors.ErrUnsupported, c.kind())
 }
 
-func (c *lockCommand) do() (int, error) {
+func (c *lockCommand) do() error {
 	host, _ := os.Hostname() // an empty one says nothing, and does no harm
-	if c.holder == "" {
-		c.holder = fmt.Sprintf("locker lock on %.200s", host)
-	}
-	c.holder += " (detached)"
+	c.holder = cmp.Or(c.holder, fmt.Sprintf("locker lock on %.200s", host)) + " (detached)"
 	signal.Ignore(syscall.SIGPIPE) // whoever was to read the handle may have gone: that is an error, after which the lock is given back
 	h, status, err := c.get(catch())
 	if h.store == nil {
-		return status, err
+		return exit{status, err}
 	}
 	return c.handOut(h)
 }
 
 // handOut detaches the lock and prints its handle. If nobody gets the handle, the lock is given back.
-func (c *lockCommand) handOut(h hold) (int, error) {
+func (c *lockCommand) handOut(h hold) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	token, end := h.lock.Token(), time.Now().Add(c.ttl)
 	handle, err := h.lock.Detach(ctx)
 	if err != nil {
-		return statusOf(err), errors.Join(err, h.giveBack())
+		return exit{statusOf(err), errors.Join(err, h.giveBack())}
 	}
-	status, err := c.print(lockedJSON{h.lock.Name(), uint64(token), end.UTC().Truncate(time.Second), string(handle)})
+	err = c.print(lockedJSON{h.lock.Name(), uint64(token), end.UTC().Truncate(time.Second), string(handle)})
+	status := statusOf(err)
 	if err != nil {
 		err = errors.Join(err, unlockDetached(ctx, h.store, handle, c.ttl))
 	}
-	return status, errors.Join(err, shut(h.store))
+	return exit{status, errors.Join(err, shut(h.store))}
 }
 
-// lockedJSON is a lock that was handed out.
+// lockedJSON is a lock that was handed out, or renewed.
 type lockedJSON struct {
 	Name   string    `json:"name"`
-	Token  uint64    `json:"token,string"`
+	Token  uint64    `json:"token,omitempty,string"`
 	End    time.Time `json:"end"` // by this machine's clock; the store frees the lock no earlier
 	Handle string    `json:"handle,omitempty"`
 }
 
-func (c *lockCommand) print(l lockedJSON) (int, error) {
-	handle := l.Handle
+func (c *lockCommand) print(l lockedJSON) error {
+	text := l.Handle
 	if c.file != "" {
-		if err := writeSecret(c.file, handle); err != nil {
-			return exitOutput, fmt.Errorf("%w: the handle: %w", errOutput, err)
+		if err := writeSecret(c.file, l.Handle); err != nil {
+			return output(fmt.Errorf("the handle: %w", err))
 		}
-		l.Handle = ""
+		l.Handle, text = "", fmt.Sprint(l.Token)
 	}
-	switch {
-	case c.json:
-		return answerJSON(l)
-	case c.file != "":
-		return answer(fmt.Sprintln(l.Token))
-	}
-	return answer(fmt.Sprintln(handle))
+	return tell(c.json, l, text+"\n")
 }
 
 // writeSecret writes a file that only its owner can read, whole or not at all.
@@ -132,13 +119,101 @@ func writeSecret(file, text string) error {
 // unlockDetached frees the lock that a handle stands for. If it cannot be unlocked once it was resumed, which uses the handle up, it is to
 // end soon, and not after the TTL of the handle.
 func unlockDetached(ctx context.Context, l locker.Locker, handle locker.Handle, ttl time.Duration) error {
-	soon := locker.WithTTL(min(ttl, locker.DefaultTTL))
-	lock, err := locker.Resume(ctx, l, handle, soon)
-	for unknown, ok := errors.AsType[*locker.ResumeError](err); ok && ctx.Err() == nil; unknown, ok = errors.AsType[*locker.ResumeError](err) {
-		lock, err = locker.Resume(ctx, l, unknown.Handle, soon)
-	}
-	if err != nil {
+	lock, err := locker.Resume(ctx, l, handle, locker.WithTTL(min(ttl, locker.DefaultTTL)))
+	unknown, ok := errors.AsType[*locker.ResumeError](err)
+	switch {
+	case ok && ctx.Err() == nil:
+		return unlockDetached(ctx, l, unknown.Handle, ttl)
+	case err != nil:
 		return err
 	}
 	return lock.Unlock(ctx)
+}
+
+// handleVariable keeps a handle out of the list of processes.
+const handleVariable = "LOCKER_HANDLE"
+
+// byHandle is a command on the lock that a handle stands for.
+type byHandle struct {
+	*backend
+	file   string
+	handle locker.Handle
+	lock   contract.Detached
+}
+
+func handleFileFlag(usage string, to *string) cli.Flag {
+	return &cli.StringFlag{Name: "handle-file", Usage: usage, Destination: to}
+}
+
+func (c *byHandle) fileFlag() cli.Flag {
+	return handleFileFlag("take the handle from `FILE`; default: from HANDLE, which everybody on the machine can read,\n\tfrom standard input (-), or from $LOCKER_HANDLE", &c.file)
+}
+
+func (c *byHandle) accept(args []string) error {
+	words, err := atMost(1, args)
+	if err != nil {
+		return errors.New("there are too many arguments: HANDLE is one") // an error shows no handle
+	}
+	text, err := c.text(words)
+	if err != nil {
+		return err
+	}
+	if c.lock, err = contract.ParseHandle(text); err != nil {
+		return err
+	}
+	c.handle = locker.Handle(text)
+	return c.check()
+}
+
+// text finds the handle.
+func (c *byHandle) text(words []string) (string, error) {
+	from := os.Stdin
+	env, set := os.LookupEnv(handleVariable)
+	switch {
+	case len(words) > 0 && c.file != "":
+		return "", errors.New("HANDLE and --handle-file exclude each other")
+	case len(words) > 0 && words[0] != "-":
+		return words[0], nil
+	case c.file != "":
+		f, err := os.Open(c.file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		from = f
+	case len(words) == 0 && set:
+		return env, nil
+	case len(words) == 0:
+		return "", errors.New("HANDLE is missing: name a --handle-file, write - for standard input, or set " + handleVariable)
+	}
+	text, err := io.ReadAll(io.LimitReader(from, 1<<14)) // and not for ever
+	return string(text), err
+}
+
+// renewCommand renews the lock of a handle.
+type renewCommand struct {
+	byHandle
+	ttl  time.Duration // 0: that of the handle
+	json bool
+}
+
+func (c *renewCommand) flags() []cli.Flag {
+	return []cli.Flag{
+		durationFlag("ttl", "the lock ends after another `DURATION`; default: that of \"locker lock\"", &c.ttl, 0),
+		c.fileFlag(), jsonFlag(&c.json),
+	}
+}
+
+func (c *renewCommand) do() error {
+	if c.ttl == 0 {
+		c.ttl = c.lock.TTL
+	}
+	return c.ask(func(ctx context.Context, store open.Backend) error {
+		end := time.Now().Add(c.ttl)
+		err := locker.RenewHandle(ctx, store, c.handle, locker.WithTTL(c.ttl))
+		if err == nil && c.json {
+			err = answerJSON(lockedJSON{Name: c.lock.Name, End: end.UTC().Truncate(time.Second)})
+		}
+		return err
+	})
 }

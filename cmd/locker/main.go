@@ -5,15 +5,21 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/urfave/cli/v3"
 )
 
 func main() {
-	status, err := dispatch(os.Args[1:])
+	logging.Disable() // the Redis client writes to stderr what it also returns as errors
+	err := dispatch(os.Args[1:])
 	if err != nil {
 		complain(err)
 	}
-	os.Exit(status)
+	os.Exit(statusOf(err))
 }
 
 // complain prints an error for people.
@@ -24,13 +30,13 @@ func complain(err error) {
 }
 
 // dispatch carries out the command line.
-func dispatch(args []string) (status int, err error) {
+func dispatch(args []string) error {
 	if len(args) > 0 && args[0] == completionVerb { // from the scripts of "completion"
 		return complete(args[1:])
 	}
 	p := newProgram()
 	if err := p.parse(args); err != nil {
-		return exitUsage, err
+		return err
 	}
 	if p.chosen == nil {
 		return answer(p.help.String()) // or the version
@@ -38,8 +44,8 @@ func dispatch(args []string) (status int, err error) {
 	return p.chosen.do()
 }
 
-// plain is a command without flags and arguments.
-type plain struct{}
+// plain is a command without arguments that asks no store.
+type plain struct{ inJSON }
 
 func (plain) accept(args []string) error {
 	_, err := atMost(0, args)
@@ -49,15 +55,35 @@ func (plain) accept(args []string) error {
 // helpCommand is "locker help". What it prints is what --help prints.
 type helpCommand struct{ verb []string }
 
+func (*helpCommand) flags() []cli.Flag { return nil }
+
 func (c *helpCommand) accept(args []string) (err error) {
 	c.verb, err = atMost(1, args)
 	return err
 }
 
-func (c *helpCommand) do() (int, error) {
+func (c *helpCommand) do() error {
 	p := newProgram()
 	if len(c.verb) == 1 && p.Command.Command(c.verb[0]) == nil {
-		return exitUsage, fmt.Errorf("help: %w", p.unknown(c.verb[0]))
+		return fmt.Errorf("help: %w", p.noCommand(c.verb))
 	}
 	return dispatch(append(c.verb, "--help"))
+}
+
+type versionCommand struct{ plain }
+
+func (c *versionCommand) do() error {
+	parts := map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH}
+	return tell(c.json, parts, fmt.Sprintf("locker %s\n", versionText()))
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown version"
+}
+
+func versionText() string {
+	return fmt.Sprintf("%s %s %s/%s", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

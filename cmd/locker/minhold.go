@@ -55,9 +55,9 @@ func (c *runCommand) stay(h hold, end *signalError, signals <-chan os.Signal) er
 // tooEarly makes a warning of the loss of a lock that COMMAND no longer needed. An end
 // that --max-hold has set is none.
 func tooEarly(err error) error {
-	var lost *locker.LostError
+	lost, ok := errors.AsType[*locker.LostError](err)
 	switch {
-	case !errors.As(err, &lost):
+	case !ok:
 		return err
 	case lost.Reason == locker.ReasonMaxHold:
 		return nil

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // patience bounds every wait. It is generous: what waits here waits for an
@@ -28,6 +30,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("LOCKER_TEST_IS_COMMAND") == "1" {
 		main()
 	}
+	logging.Disable() // as main does
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
 		if signal.Ignored(sig) { // by nohup, or a script that runs the tests beside others; the commands must not inherit that
 			signal.Notify(make(chan os.Signal, 1), sig)

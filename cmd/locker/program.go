@@ -4,27 +4,37 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 )
 
 // command is one of locker's commands. Its settings are its fields, which its flags set.
 type command interface {
+	flags() []cli.Flag
 	// accept takes the other arguments, with any "--" among them. Its error
 	// means wrong usage.
 	accept(args []string) error
-	// do carries the command out.
-	do() (status int, err error)
+	// do carries the command out. statusOf its error is the exit status.
+	do() error
 }
 
-// texts are what the help of a command says below its flags.
+// texts are what locker says and is no code: in help/NAME.txt what the help of a command says below
+// its flags, the templates of all help, and the scripts of "completion".
 //
-//go:embed help
+//go:embed help completion
 var texts embed.FS
+
+// text is one of texts, or "" if there is none.
+func text(file string) string {
+	b, _ := texts.ReadFile(file) // there is none where there is nothing to say
+	return string(b)
+}
 
 // program is the command line, which package cli reads, and what it asked for.
 type program struct {
@@ -38,49 +48,53 @@ type program struct {
 func newProgram() *program {
 	b := new(backend)
 	p := &program{backend: b}
-	run, lock, renew, unlock := newRun(b), newLock(b), newRenew(b), newUnlock(b)
-	list, inspect, doctor, bench := newList(b), newInspect(b), newDoctor(b), newBench(b)
-	backends, version := new(backendsCommand), new(versionCommand)
 	p.Command = &cli.Command{
 		Name:  "locker",
 		Usage: "runs a command while it holds a lock, and looks at locks",
 		Flags: []cli.Flag{b.flag()},
 		Commands: []*cli.Command{
-			p.entry("run", "NAME… -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME, or several", run, run.flags()...),
-			p.entry("lock", "NAME", "lock NAME, and print a handle with which it is unlocked", lock, lock.flags()...),
-			p.entry("renew", "[HANDLE | -]", "have the lock of a handle last for another TTL", renew, renew.flags()...),
-			p.entry("unlock", "[HANDLE | - | --force NAME]", "unlock the lock of a handle, or take a lock from its holder", unlock, unlock.flags()...),
-			p.entry("list", "[PREFIX]", "show the locks that are held, and watch them change", list, list.flags()...),
-			p.entry("inspect", "NAME", "show who holds a lock, the token, and how many wait", inspect, jsonFlag(&inspect.json)),
-			p.entry("doctor", "", "look at a store for what can hurt its locks", doctor, jsonFlag(&doctor.json)),
-			p.entry("backends", "", "list the forms of URLs, and what each backend promises", backends, jsonFlag(&backends.json)),
-			p.entry("bench", "", "measure the locks of a store, and check that they exclude", bench, bench.flags()...),
+			p.entry("run", "NAME… -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME, or several", &runCommand{wanted: wanted{backend: b}}),
+			p.entry("lock", "NAME", "lock NAME, and print a handle with which it is unlocked", &lockCommand{wanted: wanted{backend: b, detached: true}}),
+			p.entry("renew", "[HANDLE | -]", "have the lock of a handle last for another TTL", &renewCommand{byHandle: byHandle{backend: b}}),
+			p.entry("unlock", "[HANDLE | - | --force NAME]", "unlock the lock of a handle, or take a lock from its holder", &unlockCommand{byHandle: byHandle{backend: b}}),
+			p.entry("list", "[PREFIX]", "show the locks that are held, and watch them change", &listCommand{backend: b}),
+			p.entry("inspect", "NAME", "show who holds a lock, the token, and how many wait", &inspectCommand{backend: b}),
+			p.entry("doctor", "", "look at a store for what can hurt its locks", &doctorCommand{backend: b}),
+			p.entry("backends", "", "list the forms of URLs, and what each backend promises", new(backendsCommand)),
+			p.entry("bench", "", "measure the locks of a store, and check that they exclude", &benchCommand{backend: b}),
 			p.entry("completion", "bash|zsh|fish", "print a script that makes a shell's tab key complete", new(completionCommand)),
 			p.entry("help", "[COMMAND]", "say how to use locker, or one of its commands", new(helpCommand)),
-			p.entry("version", "", "print the version", version, jsonFlag(&version.json)),
+			p.entry("version", "", "print the version", new(versionCommand)),
 		},
 		Version:                       versionText(),
 		Writer:                        &p.help,
 		HideHelpCommand:               true, // "help" would be no NAME, in any command
 		OnUsageError:                  p.wrong,
 		ExitErrHandler:                func(context.Context, *cli.Command, error) {}, // dispatch says what is wrong
-		CustomRootCommandHelpTemplate: rootHelp,
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			if !cmd.Args().Present() {
-				return fmt.Errorf("no command given: use one of %s; \"locker help\" says more", p.names())
-			}
-			return p.unknown(cmd.Args().First())
-		},
+		CustomRootCommandHelpTemplate: text("help/root.tmpl"),
+		Action:                        func(_ context.Context, cmd *cli.Command) error { return p.noCommand(cmd.Args().Slice()) },
 	}
 	return p
 }
 
+// noCommand is the error for words that do not begin with a command.
+func (p *program) noCommand(words []string) error {
+	said := "no command given"
+	if len(words) > 0 {
+		said = fmt.Sprintf("unknown command %q%s", words[0], meant(words[0], cli.SuggestCommand(p.Commands, words[0])))
+	}
+	var names []string
+	for _, c := range p.Commands {
+		names = append(names, c.Name)
+	}
+	return fmt.Errorf("%s: use one of %s; \"locker help\" says more", said, strings.Join(names, ", "))
+}
+
 // entry is a command of the program, with what the help says of its arguments and of it.
-func (p *program) entry(name, form, about string, c command, flags ...cli.Flag) *cli.Command {
-	more, _ := texts.ReadFile("help/" + name + ".txt") // there is none where there is nothing to say
+func (p *program) entry(name, form, about string, c command) *cli.Command {
 	return &cli.Command{
-		Name: name, ArgsUsage: form, Usage: about, Flags: flags, Description: strings.TrimSpace(string(more)),
-		CustomHelpTemplate: commandHelp,
+		Name: name, ArgsUsage: form, Usage: about, Flags: c.flags(), Description: strings.TrimSpace(text("help/" + name + ".txt")),
+		CustomHelpTemplate: text("help/command.tmpl"),
 		OnUsageError:       p.wrong,
 		CommandNotFound: func(ctx context.Context, cmd *cli.Command, _ string) { // --help beside other arguments
 			_ = cli.ShowCommandHelp(ctx, p.Command, cmd.Name) // to a buffer
@@ -119,7 +133,7 @@ var ofParsers = regexp.MustCompile(`: (strconv\.\w+: parsing ".*"|time): `)
 func (p *program) wrong(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	text := strings.TrimPrefix(ofParsers.ReplaceAllString(err.Error(), ": "), "locker: ")
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		text = fmt.Sprintf("there is no flag %s%s%s", dashes(name), name, meant(dashes(name)+name, cli.SuggestFlag(append(p.Flags, cmd.Flags...), name, true)))
+		text = fmt.Sprintf("there is no flag %s%s%s", strings.Repeat("-", min(len(name), 2)), name, meant(name, cli.SuggestFlag(append(p.Flags, cmd.Flags...), name, true)))
 	}
 	if cmd == p.Command {
 		return fmt.Errorf("%s; \"locker help\" says more", text)
@@ -127,33 +141,12 @@ func (p *program) wrong(_ context.Context, cmd *cli.Command, err error, _ bool) 
 	return fmt.Errorf("%s: %s; \"locker help %s\" says more", cmd.Name, text, cmd.Name)
 }
 
-// unknown is the error for a command that is none.
-func (p *program) unknown(name string) error {
-	return fmt.Errorf("unknown command %q%s: use one of %s; \"locker help\" says more", name, meant(name, cli.SuggestCommand(p.Commands, name)), p.names())
-}
-
-// meant says what was probably meant. Package cli suggests something in any case.
+// meant says what was probably meant by a name. Package cli suggests something in any case.
 func meant(name, suggestion string) string {
-	name, bare := strings.TrimLeft(name, "-"), strings.TrimLeft(suggestion, "-")
-	if bare == "" || name == "" || bare[0] != name[0] {
+	if name == "" || !strings.HasPrefix(strings.TrimLeft(suggestion, "-"), name[:1]) {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", suggestion)
-}
-
-func (p *program) names() string {
-	var all []string
-	for _, c := range p.Commands {
-		all = append(all, c.Name)
-	}
-	return strings.Join(all, ", ")
-}
-
-func dashes(flag string) string {
-	if len(flag) == 1 {
-		return "-"
-	}
-	return "--"
 }
 
 // atMost returns args without the first "--", or an error if they are more than n.
@@ -167,34 +160,35 @@ func atMost(n int, args []string) ([]string, error) {
 	return args, nil
 }
 
-const rootHelp = `locker {{.Usage}}.
+// In the texts of flags, a line end with a tab stays in the column of the help.
 
-Usage:
-{{range .VisibleCommands}}  locker {{.Name}}{{if .Flags}} [FLAGS]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
-        {{.Usage}}
-{{end}}
-Flags of every command:
-{{range .VisibleFlags}}  {{.}}
-{{end}}
-Exit status:
-  64   wrong usage
-  69   the lock store cannot be reached
-  70   the lock was lost
-  74   the output could not be written
-  75   the lock is taken (run --taken-exit changes this one)
-  77   the lock store refuses: a password, a right or its tables are missing, say
-  126  the command could not be executed, 127 it was not found
-  else the command's own, or 128 + n if signal n ended it
-"locker help run" says how a script can tell a command's own status from these.
-`
+func boolFlag(name, usage string, to *bool) cli.Flag {
+	return &cli.BoolFlag{Name: name, Usage: usage, Destination: to}
+}
 
-const commandHelp = `Usage: locker {{.Name}}{{if .VisibleFlags}} [FLAGS]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
+func jsonFlag(to *bool) cli.Flag { return boolFlag("json", "print JSON, one object a line", to) }
 
-{{.Usage}}.
+// inJSON is a command that has the flag --json and no other.
+type inJSON struct{ json bool }
 
-Flags:
-{{range .VisibleFlags}}  {{.}}
-{{end}}{{range .VisiblePersistentFlags}}  {{.}}
-{{end}}{{if .Description}}
-{{.Description}}
-{{end}}`
+func (c *inJSON) flags() []cli.Flag { return []cli.Flag{jsonFlag(&c.json)} }
+
+// durationFlag is a flag whose value, if it is given, is above zero. With a default of 0 there is none.
+func durationFlag(name, usage string, to *time.Duration, byDefault time.Duration) *cli.DurationFlag {
+	return &cli.DurationFlag{Name: name, Usage: usage, Destination: to, Value: byDefault, HideDefault: byDefault == 0, Validator: func(d time.Duration) error {
+		if d <= 0 {
+			return errors.New("not above zero")
+		}
+		return nil
+	}}
+}
+
+// numberFlag takes a whole number from least to most. A default below least is none.
+func numberFlag(name, usage string, to *int, least, most, byDefault int) cli.Flag {
+	return &cli.IntFlag{Name: name, Usage: usage, Destination: to, Value: byDefault, HideDefault: byDefault < least, Validator: func(n int) error {
+		if n < least || n > most {
+			return fmt.Errorf("not a whole number from %d to %d", least, most)
+		}
+		return nil
+	}}
+}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,33 +28,30 @@ type runCommand struct {
 	own      bool // the exit status is COMMAND's
 }
 
-func newRun(b *backend) *runCommand { return &runCommand{wanted: wanted{backend: b}} }
-
 func (c *runCommand) flags() []cli.Flag {
 	return append([]cli.Flag{
-		ttlFlag(&c.ttl, "if locker is killed, a store with leases frees the lock after `DURATION` at most;\n\t\"local:\" frees it at once"),
+		durationFlag("ttl", "if locker is killed, a store with leases frees the lock after `DURATION` at most;\n\t\"local:\" frees it at once", &c.ttl, locker.DefaultTTL),
 		boolFlag("shared", "share the lock with others that share it, as readers do", &c.shared),
 		numberFlag("slots", "let `NUMBER` at most hold the lock at the same time; all must ask for the same", &c.slots, 1, locker.MaxSlots, 0),
-		durationFlag("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", &c.minHold),
-		durationFlag("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default: for ever", &c.maxHold),
+		durationFlag("min-hold", "keep the lock from others for `DURATION`, also if COMMAND ends sooner", &c.minHold, 0),
+		durationFlag("max-hold", "end COMMAND so that the lock is held for `DURATION` at most; default: for ever", &c.maxHold, 0),
 		numberFlag("taken-exit", "exit with `STATUS`, from 0 to 255, if the lock is taken", &c.takenExit, 0, 255, exitTaken),
 		numberFlag("status-fd", "write to the open file descriptor `NUMBER` whether the exit status is COMMAND's or locker's", &c.statusFD, 1, 1<<20, 0),
 	}, c.wanted.flags()...)
 }
 
 func (c *runCommand) accept(args []string) error {
-	first := 0
-	if len(args) > 0 && args[0] == "--" { // a NAME may begin with a dash
-		first = 1
+	if len(args) > 0 && args[0] == "--" && slices.Contains(args[1:], "--") { // a NAME may begin with a dash
+		args = args[1:]
 	}
-	end := slices.Index(args[first:], "--") + first
+	end := slices.Index(args, "--")
 	switch {
-	case len(args) == first, end == first, first == 1 && end < first:
+	case len(args) == 0, end == 0:
 		return errors.New("NAME is missing before -- COMMAND")
-	case end < first, end == len(args)-1:
-		return fmt.Errorf("after NAME (%q) comes -- and then COMMAND", args[first])
+	case end < 0, end == len(args)-1:
+		return fmt.Errorf("after NAME (%q) comes -- and then COMMAND", args[0])
 	}
-	c.names, c.command = args[first:end], args[end+1:]
+	c.names, c.command = args[:end], args[end+1:]
 	if err := c.agree(); err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ func (c *runCommand) kindAndHold() (opts []locker.Option) {
 }
 
 // do runs the command under the lock, and tells --status-fd how that ended.
-func (c *runCommand) do() (int, error) {
+func (c *runCommand) do() error {
 	status, err := c.run()
 	word := wordOf(status)
 	switch {
@@ -112,7 +110,7 @@ func (c *runCommand) do() (int, error) {
 	if c.unsaid(word, err) {
 		err = nil
 	}
-	return status, errors.Join(err, c.tellStatus(word, status))
+	return exit{status, errors.Join(err, c.tellStatus(word, status))}
 }
 
 // unsaid reports whether --quiet leaves out an error: one about waiting, or a lock that is taken.
@@ -165,6 +163,35 @@ func (c *runCommand) runUnder(h hold, cmd *exec.Cmd, signals <-chan os.Signal) (
 	}
 	c.own = true
 	return status, err
+}
+
+// environment is outer, with the names and the numbers of the locks. Nothing stays of a locker around
+// this one: its token would be taken for ours.
+func environment(outer []string, set *locker.Set) []string {
+	values := make(map[string][]string)
+	add := func(name, value string) { values[name] = append(values[name], value) }
+	for _, lock := range set.Locks() {
+		add("LOCKER_NAME", lock.Name())
+		if number := lock.SharedToken(); number != 0 {
+			add("LOCKER_SHARED_TOKEN", number.String())
+		} else {
+			add("LOCKER_TOKEN", lock.Token().String())
+		}
+		if slot := lock.Slot(); slot >= 0 {
+			add("LOCKER_SLOT", strconv.Itoa(slot))
+		}
+	}
+	env := slices.DeleteFunc(slices.Clone(outer), func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return slices.Contains([]string{"LOCKER_NAME", "LOCKER_TOKEN", "LOCKER_SHARED_TOKEN", "LOCKER_SLOT"}, strings.TrimSuffix(name, "S"))
+	})
+	for name, lines := range values {
+		if len(lines) > 1 {
+			name += "S"
+		}
+		env = append(env, name+"="+strings.Join(lines, "\n"))
+	}
+	return env
 }
 
 // cannotStart explains why there is no child, with the statuses of a shell.

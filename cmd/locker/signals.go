@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+
+	"github.com/lockstile/locker/internal/async"
 )
 
 // signalError ends a wait.
@@ -41,11 +43,7 @@ func catch() <-chan os.Signal {
 func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalError) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	done := make(chan struct{})
-	go func() {
-		f(ctx)
-		close(done)
-	}()
+	call := async.Start(func() (none any, err error) { f(ctx); return none, err })
 	note := func(s os.Signal) {
 		if ended == nil && slices.Contains(endings, s) {
 			ended = &signalError{s}
@@ -56,7 +54,7 @@ func until(signals <-chan os.Signal, f func(context.Context)) (ended *signalErro
 		select {
 		case s := <-signals:
 			note(s)
-		case <-done:
+		case <-call.Ended():
 			for len(signals) > 0 { // what came before the child is not for it
 				note(<-signals)
 			}

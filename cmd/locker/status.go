@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,12 +27,30 @@ const (
 	exitSignal      = 128 // plus the signal's number
 )
 
-// statusOf is the exit status for an error of a backend. An error of no kind that
-// is known here came before a store was asked.
+// exit is the end of a command whose error, if there is one, does not tell the status.
+type exit struct {
+	status int
+	says   error // nil: nothing is to be said
+}
+
+func (e exit) Error() string {
+	if e.says == nil {
+		return ""
+	}
+	return e.says.Error()
+}
+
+func (e exit) Unwrap() error { return e.says }
+
+// statusOf is the exit status for the error of a command. One of no kind that is known
+// here came before a store was asked.
 func statusOf(err error) int {
+	var own exit
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &own):
+		return own.status
 	case errors.Is(err, locker.ErrRefused) && !errors.Is(err, locker.ErrOutcomeUnknown):
 		return exitRefused
 	case errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrOutcomeUnknown):
@@ -42,28 +61,24 @@ func statusOf(err error) int {
 		return exitLost
 	case errors.Is(err, errOutput):
 		return exitOutput
+	case errors.Is(err, errBroken):
+		return exitBroken
 	}
 	return exitUsage
 }
 
-// wordOf says in a word what an exit status of "run" that is not COMMAND's own means.
-func wordOf(status int) string {
-	switch status {
-	case exitUsage:
-		return "usage"
-	case exitUnavailable:
-		return "unavailable"
-	case exitLost:
-		return "lost"
-	case exitTaken:
-		return "taken"
-	case exitRefused:
-		return "refused"
-	case exitNotRunnable, exitNotFound:
-		return "not-started"
-	}
-	return "signal"
+var statusWords = map[int]string{
+	exitUsage:       "usage",
+	exitUnavailable: "unavailable",
+	exitLost:        "lost",
+	exitTaken:       "taken",
+	exitRefused:     "refused",
+	exitNotRunnable: "not-started",
+	exitNotFound:    "not-started",
 }
+
+// wordOf says in a word what an exit status of "run" that is not COMMAND's own means.
+func wordOf(status int) string { return cmp.Or(statusWords[status], "signal") }
 
 // openStatus takes over the file for --status-fd, early, so that nothing else can get
 // its number. COMMAND does not inherit it.
@@ -94,21 +109,27 @@ func (c *runCommand) tellStatus(word string, status int) error {
 var errOutput = errors.New("the output could not be written")
 
 // answer prints what a command was asked for.
-func answer(text string) (status int, err error) {
-	_, err = os.Stdout.WriteString(text)
+func answer(text string) error {
+	_, err := os.Stdout.WriteString(text)
 	return output(err)
 }
 
 // answerJSON prints what a command was asked for as one line of JSON.
-func answerJSON(v any) (status int, err error) {
-	return output(json.NewEncoder(os.Stdout).Encode(v))
+func answerJSON(v any) error { return output(json.NewEncoder(os.Stdout).Encode(v)) }
+
+// tell prints what a command was asked for, for programs or for people.
+func tell(asJSON bool, v any, text string) error {
+	if asJSON {
+		return answerJSON(v)
+	}
+	return answer(text)
 }
 
 // output is how a command ends whose writing to stdout ended with err. A script
 // must not take half an answer for a whole one.
-func output(err error) (int, error) {
+func output(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errOutput, err)
 	}
-	return statusOf(err), err
+	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -31,7 +32,7 @@ type supervisor struct {
 	set   *locker.Set
 	child *child
 	whole time.Duration // the longest validity seen: a store may grant less than the TTL
-	ahead string        // why validity could end
+	ahead string        // the error if validity is about to end
 
 	signal *signalError   // the last that asked the child to end
 	lost   error          // why the child is being ended; nil while it is not
@@ -39,7 +40,10 @@ type supervisor struct {
 }
 
 func (c *runCommand) supervise(set *locker.Set, child *child) *supervisor {
-	s := &supervisor{set: set, child: child, ahead: "it was not renewed in time"}
+	s := &supervisor{set: set, child: child, ahead: c.what() + " was about to end: it was not renewed in time"}
+	if len(c.names) > 1 {
+		s.ahead = "one of " + s.ahead
+	}
 	if c.maxHold > 0 {
 		s.ahead += fmt.Sprintf(", or --max-hold %v is over", c.maxHold)
 	}
@@ -50,9 +54,8 @@ func (c *runCommand) supervise(set *locker.Set, child *child) *supervisor {
 // if the lock is lost, its group.
 func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 	lost := s.set.Lost()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
+		next := time.After(s.look())
 		select {
 		case status = <-s.child.exited:
 			s.child.leaveTerminal()
@@ -73,9 +76,8 @@ func (s *supervisor) watch(signals <-chan os.Signal) (status int) {
 			s.goOn()
 		case <-lost:
 			lost = nil
-		case <-timer.C:
+		case <-next:
 		}
-		timer.Reset(s.look())
 	}
 }
 
@@ -87,15 +89,14 @@ func (s *supervisor) goOn() {
 
 // look ends the child if it is time to, and returns when to look again.
 func (s *supervisor) look() time.Duration {
-	now, first := driver.Now(), s.first()
-	deadline := first.Deadline()
+	now, deadline := driver.Now(), s.set.Deadline()
 	left, ends := time.Until(deadline), !deadline.IsZero() // of the lock's validity, unless it is renewed
 	s.whole = max(s.whole, left)
 	grace := min(mostGrace, s.whole/4)
 	if err := s.set.Err(); err != nil {
 		s.end(err)
 	} else if ends && left <= grace && s.lost == nil {
-		s.terminate(fmt.Errorf("the lock %q was about to end: %s", first.Name(), s.ahead), now.Add(left-grace/5))
+		s.terminate(errors.New(s.ahead), now.Add(left-grace/5))
 	}
 	switch {
 	case s.lost == nil && !ends:
@@ -108,18 +109,6 @@ func (s *supervisor) look() time.Duration {
 	default:
 		return min(s.killAt.Sub(now), glance)
 	}
-}
-
-// first returns the lock whose validity ends first.
-func (s *supervisor) first() *locker.Lock {
-	var first *locker.Lock
-	var end time.Time
-	for _, lock := range s.set.Locks() {
-		if ends := lock.Deadline(); first == nil || end.IsZero() || !ends.IsZero() && ends.Before(end) {
-			first, end = lock, ends
-		}
-	}
-	return first
 }
 
 // end ends the child because the lock is gone.

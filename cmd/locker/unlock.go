@@ -21,8 +21,6 @@ type unlockCommand struct {
 	tokens      []uint64 // of holders; none: everybody's
 }
 
-func newUnlock(b *backend) *unlockCommand { return &unlockCommand{byHandle: byHandle{backend: b}} }
-
 func (c *unlockCommand) flags() []cli.Flag {
 	return []cli.Flag{
 		c.fileFlag(),
@@ -41,31 +39,29 @@ func (c *unlockCommand) flags() []cli.Flag {
 	}
 }
 
-func (c *unlockCommand) accept(args []string) error {
-	if c.force {
-		one := oneLock{backend: c.backend}
-		err := one.accept(args)
-		c.name = one.name
+func (c *unlockCommand) accept(args []string) (err error) {
+	switch {
+	case c.force:
+		c.name, err = c.oneName(args)
 		return err
-	}
-	if len(c.tokens) > 0 {
+	case len(c.tokens) > 0:
 		return errors.New("--token goes with --force")
 	}
-	err := c.byHandle.accept(args)
+	err = c.byHandle.accept(args)
 	if err != nil && len(args) > 0 && args[0] != "-" {
 		return fmt.Errorf("%w; to take the lock of that name from a holder that is dead or stuck, add --force: a live one goes on for a while without knowing", err)
 	}
 	return err
 }
 
-func (c *unlockCommand) do() (int, error) {
+func (c *unlockCommand) do() error {
 	if c.force {
 		return c.ask(c.free)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
 		err := unlockDetached(ctx, store, c.handle, c.lock.TTL)
 		if err == nil && c.json {
-			_, err = answerJSON(unlockedJSON{Name: c.lock.Name, Held: true})
+			err = answerJSON(unlockedJSON{Name: c.lock.Name, Held: true})
 		}
 		return err
 	})
@@ -77,23 +73,22 @@ func (c *unlockCommand) free(ctx context.Context, store open.Backend) error {
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	broken := false
 	if len(c.tokens) == 0 {
-		broken, err = store.Break(ctx, c.name)
+		broken, err := store.Break(ctx, c.name)
+		if err != nil {
+			return err
+		}
+		return c.print(broken, info.Holders)
 	}
+	broken := false
 	for _, token := range c.tokens {
-		var one bool
-		if one, err = store.BreakHolder(ctx, c.name, locker.Number(token)); err != nil {
-			break
+		one, err := store.BreakHolder(ctx, c.name, locker.Number(token))
+		if err != nil {
+			return err
 		}
 		broken = broken || one
 	}
-	if err != nil {
-		return err
-	}
-	return c.print(broken, slices.DeleteFunc(info.Holders, func(h locker.Holder) bool {
-		return len(c.tokens) > 0 && !slices.Contains(c.tokens, uint64(h.Number))
-	}))
+	return c.print(broken, slices.DeleteFunc(info.Holders, func(h locker.Holder) bool { return !slices.Contains(c.tokens, uint64(h.Number)) }))
 }
 
 type unlockedJSON struct {
@@ -102,7 +97,10 @@ type unlockedJSON struct {
 	Holders []holderJSON `json:"holders,omitempty"`
 }
 
-func (c *unlockCommand) print(broken bool, from []locker.Holder) (err error) {
+func (c *unlockCommand) print(broken bool, from []locker.Holder) error {
+	if !broken {
+		from = nil
+	}
 	found := "was not held"
 	var held []string
 	for _, h := range from {
@@ -116,13 +114,5 @@ func (c *unlockCommand) print(broken bool, from []locker.Holder) (err error) {
 	case broken:
 		found = "was taken from its holder: " + strings.Join(held, "; ")
 	}
-	if c.json {
-		if !broken {
-			from = nil
-		}
-		_, err = answerJSON(unlockedJSON{c.name, broken, holdersJSON(from)})
-	} else {
-		_, err = answer(fmt.Sprintf("%q %s\n", c.name, found))
-	}
-	return err
+	return tell(c.json, unlockedJSON{c.name, broken, holdersJSON(from)}, fmt.Sprintf("%q %s\n", c.name, found))
 }

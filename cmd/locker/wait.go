@@ -46,7 +46,7 @@ type wanted struct {
 
 func (c *wanted) flags() []cli.Flag {
 	return []cli.Flag{
-		durationFlag("wait", "wait for the lock for `DURATION` at most, and meanwhile ask a store again that\n\tcannot be reached; default: wait for ever, but not for a store", &c.wait),
+		durationFlag("wait", "wait for the lock for `DURATION` at most, and meanwhile ask a store again that\n\tcannot be reached; default: wait for ever, but not for a store", &c.wait, 0),
 		boolFlag("no-wait", "do not wait for the lock at all", &c.noWait),
 		&cli.StringFlag{Name: "holder", Usage: "show `TEXT` to others as the holder; default: the process and its machine", Destination: &c.holder},
 		boolFlag("quiet", "say nothing about waiting and about a lock that is taken", &c.quiet),
@@ -88,11 +88,11 @@ func (c *wanted) what() string {
 // get waits for the locks until it has them or a signal ends the wait. Without them the hold has no store.
 func (c *wanted) get(signals <-chan os.Signal) (h hold, status int, err error) {
 	ended := until(signals, func(ctx context.Context) { h, err = c.acquire(ctx) })
-	if ended == nil && err == nil {
-		return h, 0, nil
+	if ended != nil || err != nil {
+		status, err = c.notHeld(h, err, ended)
+		h = hold{}
 	}
-	status, err = c.notHeld(h, err, ended)
-	return hold{}, status, err
+	return h, status, err
 }
 
 // notHeld explains why there is no lock: there is an error, or a signal came, maybe when the lock had just been granted.
@@ -159,16 +159,18 @@ func (c *wanted) attempt(ctx context.Context, wait time.Duration) (hold, error) 
 	if err != nil {
 		return hold{}, err
 	}
-	asked := &asking{Locker: store}
+	asked := &asking{Backend: store}
 	h := hold{store: store}
 	if err = c.canDetach(store); err == nil {
-		stop := c.explain(asked, store)
+		stop := c.explain(asked)
 		err = c.lockFrom(ctx, asked, wait, &h)
 		stop()
 	}
 	if err != nil {
 		if errors.Is(err, locker.ErrTaken) && !c.quiet && ctx.Err() == nil {
-			c.who = asked.holder(store, nameTime)
+			within, cancel := context.WithTimeout(context.Background(), nameTime)
+			_, c.who = asked.holder(within)
+			cancel()
 		}
 		return hold{}, errors.Join(err, shut(store))
 	}
@@ -177,46 +179,41 @@ func (c *wanted) attempt(ctx context.Context, wait time.Duration) (hold, error) 
 }
 
 func (c *wanted) lockFrom(ctx context.Context, store locker.Locker, wait time.Duration, h *hold) (err error) {
-	opts := c.options()
-	once := c.noWait || c.wait > 0 && wait < shortestWait
-	if c.wait > 0 && !once {
+	lock, lockAll, opts := store.Lock, locker.LockAll, c.options()
+	switch {
+	case c.noWait, c.wait > 0 && wait < shortestWait:
+		lock, lockAll = store.TryLock, locker.TryLockAll
+	case c.wait > 0:
 		opts = append(opts, locker.WithWait(wait))
 	}
-	switch {
-	case c.detached && once:
-		h.lock, err = store.TryLock(ctx, c.names[0], opts...)
-	case c.detached:
-		h.lock, err = store.Lock(ctx, c.names[0], opts...)
-	case once:
-		h.set, err = locker.TryLockAll(ctx, store, c.names, opts...)
-	default:
-		h.set, err = locker.LockAll(ctx, store, c.names, opts...)
+	if c.detached {
+		h.lock, err = lock(ctx, c.names[0], opts...)
+	} else {
+		h.set, err = lockAll(ctx, store, c.names, opts...)
 	}
 	return err
 }
 
-// asking is a Locker that knows which name it was asked for last.
+// asking is a Backend that knows which name it was asked for last.
 type asking struct {
-	locker.Locker
+	open.Backend
 	name atomic.Value
 }
 
 func (a *asking) Lock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a.name.Store(name)
-	return a.Locker.Lock(ctx, name, opts...)
+	return a.Backend.Lock(ctx, name, opts...)
 }
 
 func (a *asking) TryLock(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
 	a.name.Store(name)
-	return a.Locker.TryLock(ctx, name, opts...)
+	return a.Backend.TryLock(ctx, name, opts...)
 }
 
 // holder says who has the lock that was asked for.
-func (a *asking) holder(store open.Backend, within time.Duration) string {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	name, _ := a.name.Load().(string)
-	return whoHas(store.Inspect(ctx, name))
+func (a *asking) holder(ctx context.Context) (name, who string) {
+	name, _ = a.name.Load().(string)
+	return name, whoHas(a.Inspect(ctx, name))
 }
 
 // mayPass reports whether asking again may help: the store was silent, and has neither
@@ -247,17 +244,15 @@ func rest(ctx context.Context, end driver.Instant) bool {
 
 // explain says after a while who has the lock that is waited for. It asks the store
 // once, beside the waiting, which neither waits for the answer nor minds an error.
-func (c *wanted) explain(asked *asking, store open.Backend) (stop func()) {
+func (c *wanted) explain(asked *asking) (stop func()) {
 	since := time.Now()
 	ctx, stop := context.WithTimeout(context.Background(), explainAfter+askTime)
 	time.AfterFunc(explainAfter, func() {
 		if ctx.Err() != nil {
 			return
 		}
-		name, _ := asked.name.Load().(string)
-		info, err := store.Inspect(ctx, name)
-		if ctx.Err() == nil {
-			c.remark("waiting for the lock %q since %s: %s", name, since.Format(time.TimeOnly), whoHas(info, err))
+		if name, who := asked.holder(ctx); ctx.Err() == nil {
+			c.remark("waiting for the lock %q since %s: %s", name, since.Format(time.TimeOnly), who)
 		}
 	})
 	return stop
