@@ -10,7 +10,7 @@ import (
 )
 
 // Handle stands for a lock that has left its process: [Lock.Detach] returns it, and [Resume] takes it. Whoever has it can take the lock, and free it,
-// so it is a secret like a password. Packages fmt and slog show the name alone. The text, which encoding/json writes too, is string(h): 1,024 letters, digits, "-" and "_" at most.
+// so it is a secret like a password. Packages fmt and slog show the name alone of a Handle that they are given, but not of one in a field of a struct. The text, which encoding/json writes too, is string(h): 1,024 letters, digits, "-" and "_" at most.
 type Handle string
 
 // String says which lock it is for, and keeps the secret.
@@ -56,7 +56,8 @@ type Resumer interface {
 // has resumed it, with a token greater than that of the process which has detached it. Nobody who waits for the name is
 // passed over, because the lock was never free. Then the handle is used up. Resume asks once, and waits for the store for five seconds at most.
 //
-// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise, here or among the defaults of [With].
+// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise, here or among the defaults of [With]. If it is
+// shorter than what was left, and this process dies, those who wait already may not look before the lock would have ended without it.
 // [WithMinHold] counts from now on.
 //
 // An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody else. After an [ErrOutcomeUnknown] it may have been
@@ -73,8 +74,7 @@ func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, err
 // RenewHandle renews a lock that was detached: in the store it lasts for another TTL from now on. Anybody who has the handle can do so, in any process and
 // as often as needed. The handle stays as it is, and so does the lock's token. RenewHandle asks once, and waits for the store for five seconds at most.
 //
-// The TTL is the handle's, or that of [WithTTL]. If it is shorter than what was left, those who wait already may not look before the lock would have
-// ended without it. Any other option is an [errors.ErrUnsupported], and the defaults of [With] do not count. The handle of a [ResumeError] will do.
+// The TTL is the handle's, or that of [WithTTL]. The lock never ends sooner than it would have without the call. Any other option is an [errors.ErrUnsupported], and the defaults of [With] do not count. The handle of a [ResumeError] will do.
 //
 // An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody. Then nothing has happened: what somebody else has by now lasts no
 // longer than before. After an [ErrUnavailable], which an [ErrRefused] is too, the lock may have been renewed or not. After any other error nothing has

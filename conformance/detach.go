@@ -167,13 +167,17 @@ func detachLostReply(x *trial) {
 	h := x.detached(held)
 	c.CutReplies()
 	lock, err := locker.Resume(x.within(x.h.TTL), c.Locker, h)
-	var failed *locker.ResumeError
-	if lock != nil || !errors.As(err, &failed) || !errors.Is(err, locker.ErrOutcomeUnknown) {
+	either := h // for a store that reads first, and has sent nothing else
+	failed, unknown := errors.AsType[*locker.ResumeError](err)
+	switch {
+	case lock != nil, unknown != errors.Is(err, locker.ErrOutcomeUnknown), !unknown && !errors.Is(err, locker.ErrUnavailable):
 		x.failf("Resume without an answer returned %s and error %v, want a ResumeError", had(lock), err)
+	case unknown:
+		either = failed.Handle
 	}
 	c.Heal()
-	going := x.resumed(b, failed.Handle, held)
-	x.usedUp(a, failed.Handle, "with what the error of an earlier one had, which was used up")
+	going := x.resumed(b, either, held)
+	x.usedUp(a, either, "with what the error of an earlier one had, which was used up")
 	x.usedUp(a, h, "with a handle that was used up")
 	x.unlock(going)
 	x.freeBeforeLease(a, name, "after a lock that was resumed")

@@ -211,7 +211,7 @@ func TestAgentsTakeAFileInTurns(t *testing.T) {
 	t.Parallel()
 	folder, tools := t.TempDir(), t.TempDir()
 	script(t, tools, "take", strings.TrimPrefix(the(t, "sh", "take FILE"), "#!/bin/sh\n"))
-	script(t, tools, "put", strings.TrimPrefix(the(t, "sh", "put: the file"), "#!/bin/sh\n"))
+	script(t, tools, "put", strings.TrimPrefix(the(t, "sh", "put FILE: it is"), "#!/bin/sh\n"))
 	count := filepath.Join(folder, "count")
 	if err := os.WriteFile(count, []byte("0"), 0o600); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestAgentsTakeAFileInTurns(t *testing.T) {
 for i in $(seq %d); do
 	take count >/dev/null
 	n=$(cat count); sleep 0.05; echo $((n + 1)) >count
-	put
+	put count
 done`, rounds))
 	in := func(agent, command string) *process.Process {
 		cmd := exec.Command("sh", "-ec", command)
@@ -234,5 +234,5 @@ done`, rounds))
 	if got := strings.TrimSpace(page(t, count)); got != strconv.Itoa(3*rounds) {
 		t.Errorf("they have counted to %s, want %d", got, 3*rounds)
 	}
-	in("a", "put").Ends(70) // it was put before
+	in("a", "put count").Ends(70) // it was put before
 }

@@ -21,9 +21,10 @@ type Detacher[H any] interface {
 
 	// Resume has h take the place of an attempt with one of these ids, which come from outside, if that has the lock: in one atomic step, with
 	// tokens drawn anew. Waiters stay where they are. Requests of the attempts with these ids that arrive later find themselves
-	// refused, also if the lock was given back meanwhile. A [locker.LostError] says that none of them has the lock, and that h never will. After a
-	// [locker.ErrRefused], or an [errors.ErrUnsupported] for ids that are none of the Store's, nothing has happened. After any other error h may have the lock. Resume returns when ctx ends.
-	Resume(ctx context.Context, h H, ids []string) (Grant, error)
+	// refused, also if the lock was given back meanwhile. A [locker.LostError] says that none of them has the lock, and that h never will; an
+	// [errors.ErrUnsupported] that the ids are none of the Store's. Beside any other error Resume says whether h may have the lock, as Acquire does: a refusal of a
+	// second try says nothing of the first. Resume returns when ctx ends.
+	Resume(ctx context.Context, h H, ids []string) (Grant, Left, error)
 
 	// Adopt makes h the attempt with this id, which another process had. It comes right after Begin, and sends nothing; only Renew is called for h then, which
 	// has to do without what Acquire would have noted. An [errors.ErrUnsupported] says that the id, which comes from outside, is none of the Store's.
@@ -141,7 +142,8 @@ func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err e
 	defer cancel()
 	d := *c.handle
 	var grant Grant
-	err = Caught(func() (err error) { grant, err = s.Resume(within, c.h, d.IDs); return err })
+	var left Left
+	err = Caught(func() (err error) { grant, left, err = s.Resume(within, c.h, d.IDs); return err })
 	received := l.now()
 	lost, isLost := errors.AsType[*locker.LostError](err)
 	switch {
@@ -149,8 +151,8 @@ func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err e
 		return nil, &locker.LostError{Name: d.Name, Reason: lost.Reason, Cause: lost.Cause}
 	case errors.Is(err, errors.ErrUnsupported):
 		return nil, err
-	case errors.Is(err, locker.ErrRefused):
-		return nil, unavailable(err)
+	case err != nil && left == Nothing:
+		return nil, ended(ctx).unavailable(err)
 	case err == nil:
 		c.there = true
 		if t, err = l.beginLease(c, grant, received); err == nil {
@@ -210,9 +212,14 @@ func (l *Locker[H]) renewFor(ctx context.Context, d contract.Detached, req *Requ
 	defer cancel()
 	var lost *locker.LostError
 	var failed error
-	for _, err := range l.renewInStore(within, hs) {
+	since := l.now()
+	answers := l.renewInStore(within, hs)
+	took := l.now().Sub(since)
+	for _, err := range answers {
 		one, isLost := errors.AsType[*locker.LostError](err)
 		switch {
+		case err == nil && took >= req.TTL-Drift(req.TTL):
+			failed = fmt.Errorf("the answer took %v, and the lock may have ended meanwhile: its TTL is %v", took, req.TTL)
 		case err == nil:
 			return nil
 		case !isLost:

@@ -92,16 +92,16 @@ func (c *client) Withdraw(ctx context.Context, a *attempt) error {
 
 func (c *client) ID(a *attempt) string { return a.id }
 
-func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, driver.Left, error) {
 	since := c.server.now()
 	number, err := Send(ctx, c.link, func() uint64 { return c.server.resume(a, ids) })
 	switch {
 	case err != nil:
-		return driver.Grant{}, err
+		return driver.Grant{}, driver.UnsureIf(!errors.Is(err, locker.ErrRefused)), err
 	case number == 0:
-		return driver.Grant{}, &locker.LostError{Reason: locker.ReasonTakenOver}
+		return driver.Grant{}, driver.Nothing, &locker.LostError{Reason: locker.ReasonTakenOver}
 	}
-	return driver.Grant{First: number, Count: tokens, Since: since}, nil
+	return driver.Grant{First: number, Count: tokens, Since: since}, driver.Unsure, nil
 }
 
 func (c *client) Adopt(a *attempt, id string) error {

@@ -248,7 +248,7 @@ func (s *server) renew(a *attempt) error {
 	if err := h.lost(a); err != nil {
 		return err
 	}
-	h.end = s.now().Add(a.req.TTL)
+	h.end = max(h.end, s.now().Add(a.req.TTL)) // one that is late does not shorten what a handle has been renewed for
 	return nil
 }
 

@@ -164,10 +164,10 @@ const mostAhead = 1 << 32
 func (s *store) ID(a *attempt) string { return a.value }
 
 // Resume implements [driver.Detacher].
-func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, driver.Left, error) {
 	for _, id := range ids {
 		if err := a.checkValue(id); err != nil {
-			return driver.Grant{}, err
+			return driver.Grant{}, driver.Nothing, err
 		}
 	}
 	var token int64
@@ -181,11 +181,11 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 	a.unsure = repeated || unsure(err)
 	switch {
 	case err != nil:
-		return driver.Grant{}, err
+		return driver.Grant{}, driver.UnsureIf(a.unsure), err
 	case token < 0:
-		return driver.Grant{}, answer(token)
+		return driver.Grant{}, driver.Nothing, answer(token)
 	}
-	return grantOf(a.req, token, 0, since), nil
+	return grantOf(a.req, token, 0, since), driver.Unsure, nil
 }
 
 // Adopt implements [driver.Detacher].

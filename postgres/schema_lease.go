@@ -179,12 +179,13 @@ RETURNS bigint LANGUAGE plpgsql` + schemaSafe + ` AS $$
 DECLARE
   _entered boolean;
   _was text;
+  _expires timestamptz;
   _token bigint;
 BEGIN` + schemaStandby + `
   _entered := lockstile_enter(_name, false);
-  SELECT l.value INTO _was FROM lockstile_lease l WHERE l.name = _name AND l.value = ANY (_value || _values)
-    AND NOT l.reserved AND l.slots = 0 AND l.expires > clock_timestamp() FOR UPDATE;
-  IF NOT FOUND THEN
+  SELECT l.value, l.expires INTO _was, _expires FROM lockstile_lease l WHERE l.name = _name AND l.value = ANY (_value || _values)
+    AND NOT l.reserved AND l.slots = 0 FOR UPDATE;
+  IF NOT FOUND OR _expires <= clock_timestamp() THEN -- now that the row is locked
     RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = ANY (_value || _values) AND m.forced) THEN -2 ELSE -1 END;
   END IF;` + schemaSync + `
   INSERT INTO lockstile_mark AS m (value, forced, until)
@@ -205,7 +206,7 @@ BEGIN` + schemaReads + schemaStandby + schemaSync + `
   _mine := ARRAY(SELECT a.place FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
     JOIN lockstile_lease l ON l.name = a.name AND l.value = a.value
     WHERE NOT l.reserved FOR UPDATE OF l SKIP LOCKED);
-  WITH renewed AS (UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttls[a.place] * interval '1 millisecond'
+  WITH renewed AS (UPDATE lockstile_lease l SET expires = greatest(l.expires, clock_timestamp() + _ttls[a.place] * interval '1 millisecond')
       FROM unnest(_names, _values) WITH ORDINALITY AS a(name, value, place)
       WHERE a.place = ANY (_mine) AND l.name = a.name AND l.value = a.value AND l.expires > clock_timestamp() RETURNING a.place)
     SELECT array_agg(r.place) INTO _mine FROM renewed r;

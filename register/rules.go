@@ -159,11 +159,11 @@ func (r *record) held(id string, n number) (*entry, error) {
 	return nil, &locker.LostError{Reason: locker.ReasonTakenOver}
 }
 
-// renew starts another TTL, which is another one than before if it is asked for by a handle.
+// renew starts another TTL. By a handle a longer one may be asked for, which a late request of the process that had the lock before does not shorten.
 func (r *record) renew(id string, n number, ttl time.Duration) error {
 	have, err := r.held(id, n)
 	if err == nil {
-		have.TTL, have.Beat = ttl.Milliseconds(), ""
+		have.TTL, have.Beat = max(have.TTL, ttl.Milliseconds()), ""
 	}
 	return err
 }

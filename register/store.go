@@ -35,6 +35,8 @@ type attempt struct {
 	name   *name
 	id     string
 	number number // that was granted
+
+	adopted bool // another process had it
 }
 
 // ask calls the store with a time limit.
@@ -234,30 +236,33 @@ func (s *store) acquire(a *attempt, r *record, waits bool, now driver.Instant) (
 // ID implements [driver.Detacher].
 func (s *store) ID(a *attempt) string { return a.id }
 
-// Resume implements [driver.Detacher]. It writes, so that a request of an earlier attempt that is still under way finds another version.
-func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+// Resume implements [driver.Detacher]. It writes in any case: a request of an earlier attempt that is still under way then finds another version, and
+// a process that has read nothing of the name before may have read what the store had some time ago.
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, driver.Left, error) {
 	if err := s.probe(ctx); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, driver.Nothing, err
 	}
 	a.name.join(a.id)
+	var lost error
 	t, err := a.name.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
 		got, err := r.resume(ids, s.entry(a))
-		if err != nil {
+		if lost = err; err == nil {
+			a.number = got.Number
+		} else if !errors.Is(err, locker.ErrLost) {
 			return answer, err
 		}
-		a.number = got.Number
 		return write, nil
 	})
-	if err != nil {
-		return driver.Grant{}, err
+	if err = cmp.Or(err, lost); err != nil {
+		return driver.Grant{}, driver.UnsureIf(t.unsure), err
 	}
-	return driver.Grant{First: uint64(a.number), Count: a.req.Tokens(tokens), Since: t.since}, nil
+	return driver.Grant{First: uint64(a.number), Count: a.req.Tokens(tokens), Since: t.since}, driver.Unsure, nil
 }
 
 // Adopt implements [driver.Detacher]. The attempt does not join the name: this process's writes are no heartbeats of it. Its number is not known, so
 // a lock that was broken is one that was taken over.
 func (s *store) Adopt(a *attempt, id string) error {
-	a.id = id
+	a.id, a.adopted = id, true
 	return nil
 }
 
@@ -278,8 +283,8 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 				_, err := n.change(ctx, hurry, func(r *record, _ driver.Instant) (verdict, error) {
 					v := answer
 					for _, i := range which {
-						if errs[i] = r.renew(as[i].id, as[i].number, as[i].req.TTL); errs[i] == nil {
-							v = write
+						if errs[i] = r.renew(as[i].id, as[i].number, as[i].req.TTL); errs[i] == nil || as[i].adopted {
+							v = write // as Resume does: what is said of a handle is to be true of now
 						}
 					}
 					return v, nil

@@ -362,13 +362,13 @@ func (s *store) Withdraw(ctx context.Context, a *attempt) error {
 func (s *store) ID(a *attempt) string { return a.Value }
 
 // Resume implements [driver.Detacher].
-func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, error) {
+func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, driver.Left, error) {
 	since := driver.Now()
 	standing, err := s.node.Resume(ctx, &a.Attempt, ids, since)
 	if err != nil && redisnode.Refused(err) {
-		return driver.Grant{}, driver.Refused(err)
+		return driver.Grant{}, driver.UnsureIf(a.Unsure()), driver.Refused(err)
 	}
-	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, err
+	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, driver.UnsureIf(a.Unsure()), err
 }
 
 // Adopt implements [driver.Detacher].

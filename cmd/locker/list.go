@@ -143,9 +143,9 @@ func cells(info locker.Info) []string {
 	return []string{fmt.Sprintf("%q", info.Name), holder, token, left, waiters}
 }
 
-// printTable prints a line for each of infos, below a header the first time. Columns are wide enough for most lines of later looks.
+// printTable prints a line for each of infos, below a header the first time.
 func printTable(infos []locker.Info, first bool) error {
-	w := tabwriter.NewWriter(os.Stdout, 12, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	if first {
 		fmt.Fprintln(w, "NAME\tHOLDER\tTOKEN\tTIME LEFT\tWAITERS")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/open"
 )
@@ -54,18 +55,23 @@ func (c *wanted) canDetach(store open.Backend) error {
 }
 
 func (c *lockCommand) do() error {
+	const mark = " (detached)"
 	host, _ := os.Hostname() // an empty one says nothing, and does no harm
-	c.holder = cmp.Or(c.holder, fmt.Sprintf("locker lock on %.200s", host)) + " (detached)"
+	c.holder = cmp.Or(c.holder, fmt.Sprintf("locker lock on %.200s", host))
+	if len(c.holder)+len(mark) <= locker.MaxHolder {
+		c.holder += mark
+	}
 	signal.Ignore(syscall.SIGPIPE) // whoever was to read the handle may have gone: that is an error, after which the lock is given back
-	h, status, err := c.get(catch())
+	signals := catch()
+	h, status, err := c.get(signals)
 	if h.store == nil {
 		return exit{status, err}
 	}
-	return c.handOut(h)
+	return c.handOut(h, signals)
 }
 
-// handOut detaches the lock and prints its handle. If nobody gets the handle, the lock is given back.
-func (c *lockCommand) handOut(h hold) error {
+// handOut detaches the lock and prints its handle. If nobody gets the handle, or a signal comes before, the lock is given back.
+func (c *lockCommand) handOut(h hold, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
 	token, end := h.lock.Token(), time.Now().Add(c.ttl)
@@ -73,9 +79,15 @@ func (c *lockCommand) handOut(h hold) error {
 	if err != nil {
 		return exit{statusOf(err), errors.Join(err, h.giveBack())}
 	}
-	err = c.print(lockedJSON{h.lock.Name(), uint64(token), end.UTC().Truncate(time.Second), string(handle)})
+	l := lockedJSON{h.lock.Name(), uint64(token), end.UTC().Truncate(time.Second), string(handle)}
+	ended := until(signals, func(ctx context.Context) { err = async.Do(ctx, func() error { return c.print(l) }) }) // who reads may hang
 	status := statusOf(err)
+	if ended != nil {
+		status, err = ended.status(), fmt.Errorf("the lock %q is given back: locker was %w", l.Name, ended)
+	}
 	if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), askTime) // the reader may have taken the other one
+		defer cancel()
 		err = errors.Join(err, unlockDetached(ctx, h.store, handle, c.ttl))
 	}
 	return exit{status, errors.Join(err, shut(h.store))}
@@ -89,19 +101,29 @@ type lockedJSON struct {
 	Handle string    `json:"handle,omitempty"`
 }
 
+// print writes the file last: it may have the handle of another lock, which is lost with that.
 func (c *lockCommand) print(l lockedJSON) error {
-	text := l.Handle
+	handle, text := l.Handle, l.Handle
 	if c.file != "" {
-		if err := writeSecret(c.file, l.Handle); err != nil {
-			return output(fmt.Errorf("the handle: %w", err))
-		}
 		l.Handle, text = "", fmt.Sprint(l.Token)
 	}
-	return tell(c.json, l, text+"\n")
+	err := tell(c.json, l, text+"\n")
+	if err == nil && c.file != "" {
+		if err = writeSecret(c.file, handle); err != nil {
+			err = output(fmt.Errorf("the handle: %w", err))
+		}
+	}
+	return err
 }
 
-// writeSecret writes a file that only its owner can read, whole or not at all.
+// writeSecret writes a file that only its owner can read, whole or not at all. A pipe, or a device, it writes to.
 func writeSecret(file, text string) error {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real
+	}
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(file, []byte(text+"\n"), 0o600)
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // of mode 0600
 	if err != nil {
 		return err
@@ -142,7 +164,12 @@ type byHandle struct {
 }
 
 func handleFileFlag(usage string, to *string) cli.Flag {
-	return &cli.StringFlag{Name: "handle-file", Usage: usage, Destination: to}
+	return &cli.StringFlag{Name: "handle-file", Usage: usage, Destination: to, Validator: func(file string) error {
+		if file == "" {
+			return errors.New("it is empty: is a variable not set?")
+		}
+		return nil
+	}}
 }
 
 func (c *byHandle) fileFlag() cli.Flag {

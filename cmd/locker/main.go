@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -22,9 +23,12 @@ func main() {
 	os.Exit(statusOf(err))
 }
 
+// handles is what a handle looks like. Somebody may have put one in the place of a NAME.
+var handles = regexp.MustCompile(`lockstile\d+-[\w-]+`)
+
 // complain prints an error for people.
 func complain(err error) {
-	for line := range strings.Lines(err.Error()) { // several errors, joined
+	for line := range strings.Lines(handles.ReplaceAllString(err.Error(), "(a handle)")) { // several errors, joined
 		fmt.Fprintln(os.Stderr, "locker:", strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "locker: "))
 	}
 }

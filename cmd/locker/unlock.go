@@ -42,7 +42,9 @@ func (c *unlockCommand) flags() []cli.Flag {
 func (c *unlockCommand) accept(args []string) (err error) {
 	switch {
 	case c.force:
-		c.name, err = c.oneName(args)
+		if c.name, err = c.oneName(args); err == nil && handles.MatchString(c.name) {
+			err = errors.New("this is a handle: unlock it without --force, which takes a NAME")
+		}
 		return err
 	case len(c.tokens) > 0:
 		return errors.New("--token goes with --force")

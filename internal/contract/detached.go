@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,8 +25,8 @@ const (
 	maxHandle = 1024
 )
 
-// Handle returns the text. A checksum tells one that was cut off. Each try to resume that ended without an answer adds an id. When they are too many
-// the oldest go: then the lock may not be found, and ends with its TTL.
+// Handle returns the text. A checksum tells one that was cut off. Each try to resume that ended without an answer adds an id. When they are too many,
+// the first stays, which has the lock if none of them was carried out, and the oldest of the others go: then the lock may not be found, and ends with its TTL.
 func (d Detached) Handle() string {
 	b := binary.AppendUvarint(nil, uint64(d.TTL.Milliseconds()))
 	for _, s := range append([]string{d.Backend, d.Name}, d.IDs...) {
@@ -34,7 +35,7 @@ func (d Detached) Handle() string {
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	text := begin + format + base64.RawURLEncoding.EncodeToString(b)
 	if len(text) > maxHandle && len(d.IDs) > 1 {
-		d.IDs = d.IDs[1:]
+		d.IDs = slices.Delete(slices.Clone(d.IDs), 1, 2)
 		return d.Handle()
 	}
 	return text

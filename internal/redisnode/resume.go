@@ -22,7 +22,7 @@ func (n *Node) Resume(ctx context.Context, a *Attempt, values []string, since dr
 	}
 	a.kept.Store(int64(since))
 	reply, repeated, err := n.send(ctx, requestOf(resume, keys, args...))
-	a.unsure.Store(repeated || err != nil)
+	a.unsure.Store(repeated || unsure(err))
 	if err != nil {
 		return Standing{}, err
 	}

@@ -2,5 +2,6 @@
 -- Cluster moves, its keys are on two servers, and neither serves a request that names
 -- keys of both.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- A renewal that is late does not shorten what a handle has been renewed for.
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return 1

@@ -1,0 +1,130 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/locktest"
+	"github.com/lockstile/locker/postgres"
+)
+
+func detached(t *testing.T, l locker.Locker, name string, opts ...locker.Option) locker.Handle {
+	t.Helper()
+	h, err := lock(t, l, name, opts...).Detach(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestResumeWhoseSecondTryIsRefusedHasHappened(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	good := newLocker(t, url, postgres.Options{})
+	h := detached(t, good, "a", locker.WithTTL(time.Hour))
+	w, gone := &wire{}, atomic.Bool{}
+	pool := poolWith(t, url, func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = w.dial
+		c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if gone.Load() {
+				c.Database = "gone"
+			}
+			return nil
+		}
+	})
+	t.Cleanup(w.close)
+	made, err := postgres.New(pool, postgres.Options{})
+	l := ready(t, made, err)
+	gone.Store(true)
+	w.cutAt("lockstile_resume", dying)
+	_, err = locker.Resume(soon(t), l, h)
+	if err == nil {
+		t.Fatal("it is resumed")
+	}
+	var failed *locker.ResumeError
+	if errors.As(err, &failed) {
+		h = failed.Handle
+	}
+	lock, again := locker.Resume(soon(t), good, h)
+	if again != nil {
+		info, _ := good.Inspect(soon(t), "a")
+		t.Fatalf("Resume said: %v\n(ErrRefused %v, ErrOutcomeUnknown %v). The handle is good for: %v. The lock is left for %v, by nobody",
+			err, errors.Is(err, locker.ErrRefused), errors.Is(err, locker.ErrOutcomeUnknown), again, info.TimeLeft.Round(time.Minute))
+	}
+	_ = lock.Unlock(soon(t))
+}
+
+func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	other := newLocker(t, url, postgres.Options{})
+	pool, w := wired(t, url)
+	made, err := postgres.New(pool, postgres.Options{})
+	l := ready(t, made, err)
+	held := lock(t, l, "a", locker.WithTTL(6*time.Second))
+	w.cutAt("lockstile_renew", slow)
+	locktest.Until(t, "a renewal is on its way", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.at == ""
+	})
+	var h locker.Handle
+	locktest.Until(t, "the lock is detached over another connection", func() bool {
+		h, err = held.Detach(soon(t))
+		return err == nil || errors.Is(err, locker.ErrLost)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locker.RenewHandle(soon(t), other, h, locker.WithTTL(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := other.Inspect(soon(t), "a")
+	if w.deliver() == 0 {
+		t.Fatal("nothing was on its way")
+	}
+	time.Sleep(time.Second)
+	if after, err := other.Inspect(soon(t), "a"); err != nil || after.TimeLeft < 50*time.Minute {
+		t.Errorf("after a renewal for an hour, that was confirmed, %v were left; then a late one made it %v: %v", before.TimeLeft, after.TimeLeft, err)
+	}
+}
+
+func TestLeaseThatHasEndedIsNotResumedThoughItsRowWasLocked(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
+	h := detached(t, a, "a", locker.WithTTL(time.Second))
+	tx, err := connect(t, url).Begin(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(soon(t), `SELECT FROM lockstile_lease WHERE name = 'a' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	resumed := make(chan error, 1)
+	go func() {
+		_, err := locker.Resume(soon(t), b, h, locker.WithTTL(time.Minute))
+		resumed <- err
+	}()
+	time.Sleep(2 * time.Second)
+	info, err := a.Inspect(soon(t), "a")
+	if err != nil || info.Held {
+		t.Fatalf("nothing is tested: %+v, %v", info, err)
+	}
+	if err := locker.RenewHandle(soon(t), a, h); !errors.Is(err, locker.ErrLost) {
+		t.Fatalf("nothing is tested: %v", err)
+	}
+	if err := tx.Rollback(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-resumed; err == nil {
+		t.Error("the lock had ended, which Inspect and RenewHandle have said a second before; then it is resumed")
+	}
+}

@@ -1,0 +1,136 @@
+package register_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/lockertest"
+	"github.com/lockstile/locker/register"
+	"github.com/lockstile/locker/register/registertest"
+)
+
+func renewBy(t *testing.T, l locker.Locker, h locker.Handle, opts ...locker.Option) {
+	t.Helper()
+	if err := locker.RenewHandle(soon(t), l, h, opts...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHandleOfManyResumesThatFailedStandsForTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{Store: new(registertest.Memory)}
+		a, b := process(t, s, aged), process(t, s, aged)
+		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+		s.swap(func(string, string, []byte) (string, error) { return "", errLost })
+		for n := range 40 {
+			_, err := locker.Resume(soon(t), b, h)
+			var failed *locker.ResumeError
+			if !errors.As(err, &failed) {
+				t.Fatalf("try %d: %v", n, err)
+			}
+			h = failed.Handle
+		}
+		s.swap(nil)
+		going, err := locker.Resume(soon(t), b, h)
+		if err != nil {
+			info, _ := a.Inspect(soon(t), "a")
+			t.Fatalf("the lock is there (held %v, for another %v), and the handle for both cases says: %v", info.Held, info.TimeLeft.Round(time.Minute), err)
+		}
+		unlock(t, going)
+	})
+}
+
+func TestRenewalUnderWayAtDetachDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(registertest.Memory)
+		s := &script{Store: m}
+		a, b := process(t, s, aged), process(t, m, aged)
+		held := lock(t, a, "a", locker.WithTTL(3*time.Second))
+		began, goOn := make(chan struct{}), make(chan struct{})
+		s.swap(func(name, version string, record []byte) (string, error) { // the renewal in the background
+			s.swap(nil)
+			close(began)
+			<-goOn
+			return m.Swap(t.Context(), name, version, record)
+		})
+		<-began
+		h := detach(t, held)
+		renewBy(t, b, h, locker.WithTTL(time.Hour))
+		close(goOn)
+		time.Sleep(10 * time.Second)
+		if info, err := process(t, m, aged).Inspect(soon(t), "a"); err != nil || !info.Held || info.TimeLeft < 50*time.Minute {
+			t.Errorf("ten seconds after a renewal for an hour that was confirmed: held %v, for another %v, %v", info.Held, info.TimeLeft, err)
+		}
+	})
+}
+
+func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		h := detach(t, lock(t, a, "b", locker.WithTTL(30*time.Second)))
+		c.Link().Cut()
+		if err := locker.RenewHandle(soon(t), c, h); !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		renewBy(t, b, h, locker.WithTTL(time.Hour)) // "It is always safe to ask again."
+		c.Link().Deliver()
+		time.Sleep(time.Minute)
+		if info, err := b.Inspect(soon(t), "b"); err != nil || !info.Held {
+			t.Errorf("a minute after a renewal for an hour that was confirmed: held %v, %v", info.Held, err)
+		}
+	})
+}
+
+func TestRenewalByAHandleWhoseAnswerComesAfterTheTTLIsNoSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		h := detach(t, lock(t, a, "a", locker.WithTTL(2*time.Second)))
+		b.Link().CutReplies()
+		answer := make(chan error)
+		go func() { answer <- locker.RenewHandle(soon(t), b, h) }()
+		next := lock(t, c, "a", locker.WithTTL(time.Hour))
+		b.Link().Deliver()
+		if err := <-answer; err == nil {
+			t.Errorf("RenewHandle says that the lock lasts for another TTL, while another process has it with token %d: %v", next.Token(), next.Err())
+		}
+		unlock(t, next)
+	})
+}
+
+func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(registertest.Memory)
+		s := &script{Store: m}
+		a, c := process(t, m, aged), process(t, s, aged)
+		unlock(t, lock(t, a, "a"))
+		old, err := m.Get(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+		behind := time.Now().Add(time.Second)
+		s.get(func(name string) (register.Entry, error) {
+			if time.Now().Before(behind) {
+				return old, nil
+			}
+			return m.Get(context.Background(), name)
+		})
+		if err := locker.RenewHandle(soon(t), c, h); err != nil {
+			t.Errorf("RenewHandle: %v", err)
+		}
+		going, err := locker.Resume(soon(t), c, h)
+		if err != nil {
+			info, _ := a.Inspect(soon(t), "a")
+			t.Fatalf("Resume, while the lock is held (%v) for another %v: %v", info.Held, info.TimeLeft.Round(time.Minute), err)
+		}
+		unlock(t, going)
+	})
+}
