@@ -109,7 +109,7 @@ func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(registertest.Memory)
 		s := &script{Store: m}
-		a, c := process(t, m, aged), process(t, s, aged)
+		a, c, d := process(t, m, aged), process(t, s, aged), process(t, s, aged) // the last two have read nothing yet
 		unlock(t, lock(t, a, "a"))
 		old, err := m.Get(t.Context(), "a")
 		if err != nil {
@@ -123,9 +123,10 @@ func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
 			}
 			return m.Get(context.Background(), name)
 		})
-		if err := locker.RenewHandle(soon(t), c, h); err != nil {
+		if err := locker.RenewHandle(soon(t), d, h); err != nil {
 			t.Errorf("RenewHandle: %v", err)
 		}
+		behind = time.Now().Add(time.Second)
 		going, err := locker.Resume(soon(t), c, h)
 		if err != nil {
 			info, _ := a.Inspect(soon(t), "a")

@@ -372,7 +372,7 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 }
 
 // Adopt implements [driver.Detacher].
-func (s *store) Adopt(a *attempt, id string) error { return a.Attempt.Adopt(id) }
+func (s *store) Adopt(a *attempt, id string) error { return a.Adopt(id) }
 
 // Inspect implements [locker.Inspector].
 func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
