@@ -17,18 +17,6 @@ import (
 	"github.com/lockstile/locker/internal/testserver"
 )
 
-// the returns the block in a language that has a text in it.
-func the(t *testing.T, language, text string) string {
-	t.Helper()
-	for _, b := range codeOf(page(t, recipes)) {
-		if b.language == language && strings.Contains(b.text, text) {
-			return b.text
-		}
-	}
-	t.Fatalf("%s has no block of %s with %q", recipes, language, text)
-	return ""
-}
-
 // refused checks that nobody gets a lock now.
 func refused(t *testing.T, env []string, name string) {
 	t.Helper()
@@ -49,7 +37,7 @@ func TestStepsOfAJobHaveOneLock(t *testing.T) {
 	script(t, folder, "deploy", `echo "deploys with $2"`)
 	script(t, folder, "check", `echo checks`)
 	env := []string{"LOCKER_BACKEND=redis://" + testserver.Redis(t).Addr(), "RUNNER_TEMP=" + temp, "GITHUB_RUN_ID=7"}
-	steps := step.FindAllStringSubmatch(the(t, "yaml", "locker lock"), -1)
+	steps := step.FindAllStringSubmatch(only(t, "yaml", "locker lock"), -1)
 	if len(steps) != 5 {
 		t.Fatalf("%d steps", len(steps))
 	}
@@ -80,7 +68,7 @@ func TestStepsOfAJobHaveOneLock(t *testing.T) {
 
 func TestScriptGivesItsLockBackHoweverItEnds(t *testing.T) {
 	t.Parallel()
-	text := the(t, "sh", "make-copy")
+	text := only(t, "sh", "make-copy")
 	for ends, copies := range map[string]struct {
 		status int
 		copy   string
@@ -210,8 +198,8 @@ func TestLeaderThatRestartsGoesOnWithoutAGap(t *testing.T) {
 func TestAgentsTakeAFileInTurns(t *testing.T) {
 	t.Parallel()
 	folder, tools := t.TempDir(), t.TempDir()
-	script(t, tools, "take", strings.TrimPrefix(the(t, "sh", "take FILE"), "#!/bin/sh\n"))
-	script(t, tools, "put", strings.TrimPrefix(the(t, "sh", "put FILE: it is"), "#!/bin/sh\n"))
+	script(t, tools, "take", strings.TrimPrefix(only(t, "sh", "take FILE"), "#!/bin/sh\n"))
+	script(t, tools, "put", strings.TrimPrefix(only(t, "sh", "put FILE: it is"), "#!/bin/sh\n"))
 	count := filepath.Join(folder, "count")
 	if err := os.WriteFile(count, []byte("0"), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,17 +55,18 @@ func codeOf(page string) (all []code) {
 	return all
 }
 
-// only returns the one block in a language that is not Go.
-func only(t *testing.T, language string) string {
+// only returns the one block in a language that is not Go, or the one that has these texts.
+func only(t *testing.T, language string, with ...string) string {
 	t.Helper()
 	var found []string
 	for _, b := range codeOf(page(t, recipes)) {
-		if b.language == language {
+		lacks := func(text string) bool { return !strings.Contains(b.text, text) }
+		if b.language == language && !slices.ContainsFunc(with, lacks) {
 			found = append(found, b.text)
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%s has %d blocks of %s, and this test wants one", recipes, len(found), language)
+		t.Fatalf("%s has %d blocks of %s with %q, and this test wants one", recipes, len(found), language, with)
 	}
 	return found[0]
 }

@@ -54,7 +54,8 @@ package postgres
 // that say so.
 //
 // lockstile_inspect returns what is known of a name, one row for each holder, or one alone;
-// lockstile_list what is held under names that begin with a prefix.
+// lockstile_list what is held under names that begin with a prefix. A value of more than 22 characters
+// is that of [lockstile_keep], which has one before those of an attempt.
 //
 // lockstile_sweep removes a bounded part of what dead processes have left under names
 // that nobody uses any more, and returns how much that was. It never waits for a lock.

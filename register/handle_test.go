@@ -13,13 +13,6 @@ import (
 	"github.com/lockstile/locker/register/registertest"
 )
 
-func renewBy(t *testing.T, l locker.Locker, h locker.Handle, opts ...locker.Option) {
-	t.Helper()
-	if err := locker.RenewHandle(soon(t), l, h, opts...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestHandleOfManyResumesThatFailedStandsForTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{Store: new(registertest.Memory)}
@@ -59,7 +52,7 @@ func TestRenewalUnderWayAtDetachDoesNotShortenWhatAHandleHasRenewed(t *testing.T
 		})
 		<-began
 		h := detach(t, held)
-		renewBy(t, b, h, locker.WithTTL(time.Hour))
+		renewByHandle(t, b, h, locker.WithTTL(time.Hour))
 		close(goOn)
 		time.Sleep(10 * time.Second)
 		if info, err := process(t, m, aged).Inspect(soon(t), "a"); err != nil || !info.Held || info.TimeLeft < 50*time.Minute {
@@ -78,7 +71,7 @@ func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
 		if err := locker.RenewHandle(soon(t), c, h); !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		renewBy(t, b, h, locker.WithTTL(time.Hour)) // "It is always safe to ask again."
+		renewByHandle(t, b, h, locker.WithTTL(time.Hour)) // "It is always safe to ask again."
 		c.Link().Deliver()
 		time.Sleep(time.Minute)
 		if info, err := b.Inspect(soon(t), "b"); err != nil || !info.Held {

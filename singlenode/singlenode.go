@@ -279,11 +279,8 @@ func (s *store) Acquire(ctx context.Context, a *attempt, wait driver.Wait) (driv
 			grant, left, err = s.acquire(ctx, a, wait)
 		}
 	}
-	switch {
-	case a.noLock && grant.Count == 0 && (err == nil || ctx.Err() != nil):
+	if err = refused(err); a.noLock && grant.Count == 0 && (err == nil || ctx.Err() != nil) {
 		err = redisnode.ErrNoLock
-	case err != nil && redisnode.Refused(err): // nil would cost an allocation
-		err = driver.Refused(err)
 	}
 	if a.Unsure() {
 		left = driver.Unsure
@@ -343,11 +340,17 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 	}
 	errs := s.node.Renew(ctx, attempts)
 	for i, err := range errs {
-		if err != nil && redisnode.Refused(err) {
-			errs[i] = driver.Refused(err)
-		}
+		errs[i] = refused(err)
 	}
 	return errs
+}
+
+// refused marks an error with which the server declines to serve.
+func refused(err error) error {
+	if err != nil && redisnode.Refused(err) { // nil would cost an allocation
+		return driver.Refused(err)
+	}
+	return err
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
@@ -365,10 +368,7 @@ func (s *store) ID(a *attempt) string { return a.Value }
 func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Grant, driver.Left, error) {
 	since := driver.Now()
 	standing, err := s.node.Resume(ctx, &a.Attempt, ids, since)
-	if err != nil && redisnode.Refused(err) {
-		return driver.Grant{}, driver.UnsureIf(a.Unsure()), driver.Refused(err)
-	}
-	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, driver.UnsureIf(a.Unsure()), err
+	return driver.Grant{First: standing.First, Count: standing.Count, Since: since}, driver.UnsureIf(a.Unsure()), refused(err)
 }
 
 // Adopt implements [driver.Detacher].

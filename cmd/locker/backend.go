@@ -14,7 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/async"
-	"github.com/lockstile/locker/local"
+	"github.com/lockstile/locker/internal/dial"
 	"github.com/lockstile/locker/open"
 )
 
@@ -70,21 +70,16 @@ func (b *backend) url() string { return cmp.Or(b.named, "local:") }
 
 // connect opens the backend.
 func (b *backend) connect(ctx context.Context) (open.Backend, error) {
-	b.firstUse()
 	store, err := open.URL(ctx, b.url())
+	if here, ok := store.(*dial.Local); ok && here.ByDefault {
+		b.firstUse(here.Dir)
+	}
 	return store, b.advise(err)
 }
 
 // firstUse says whose the default directory is while no lock was ever taken there: somebody who meets nobody there
 // may have meant another one's.
-func (b *backend) firstUse() {
-	if b.url() != "local:" {
-		return
-	}
-	dir, err := local.DefaultDir()
-	if err != nil {
-		return // open says so
-	}
+func (b *backend) firstUse(dir string) {
 	files, err := os.Open(dir)
 	if err != nil {
 		return

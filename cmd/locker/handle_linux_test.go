@@ -26,13 +26,6 @@ func ended(t *testing.T, p *process) int {
 	return 0
 }
 
-func leftBehind(t *testing.T, url, what string) {
-	t.Helper()
-	if info := inspected(t, url); info.Held {
-		t.Errorf("%s: the lock %q is left behind for another %v s", what, info.Name, info.TimeLeft)
-	}
-}
-
 func TestLockWhoseHandleIsTakenLateByNobodyIsGivenBack(t *testing.T) {
 	t.Parallel()
 	url := redisURL(t)
@@ -66,7 +59,7 @@ func TestLockWhoseHandleIsTakenLateByNobodyIsGivenBack(t *testing.T) {
 	}
 	_ = r.Close()
 	t.Logf("status %d: %s", ended(t, p), p.errs)
-	leftBehind(t, url, "nobody has the handle")
+	free(t, url, "x")
 }
 
 func TestLockThatIsCancelledBeforeItsHandleIsWritten(t *testing.T) {
@@ -213,7 +206,7 @@ func TestHandleOfALockThatIsHeldIsNotLost(t *testing.T) {
 	if status := ended(t, p); status != 0 {
 		t.Errorf("the handle of x was written over by that of y, which was given back: status %d, %s", status, p.errs)
 	}
-	leftBehind(t, url, "after it was unlocked")
+	free(t, url, "x")
 }
 
 func TestLongestTextOfAHolder(t *testing.T) {

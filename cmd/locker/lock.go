@@ -74,12 +74,12 @@ func (c *lockCommand) do() error {
 func (c *lockCommand) handOut(h hold, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	token, end := h.lock.Token(), time.Now().Add(c.ttl)
+	token, end := h.lock.Token(), after(c.ttl)
 	handle, err := h.lock.Detach(ctx)
 	if err != nil {
 		return exit{statusOf(err), errors.Join(err, h.giveBack())}
 	}
-	l := lockedJSON{h.lock.Name(), uint64(token), end.UTC().Truncate(time.Second), string(handle)}
+	l := lockedJSON{h.lock.Name(), uint64(token), end, string(handle)}
 	ended := until(signals, func(ctx context.Context) { err = async.Do(ctx, func() error { return c.print(l) }) }) // who reads may hang
 	status := statusOf(err)
 	if ended != nil {
@@ -100,6 +100,9 @@ type lockedJSON struct {
 	End    time.Time `json:"end"` // by this machine's clock; the store frees the lock no earlier
 	Handle string    `json:"handle,omitempty"`
 }
+
+// after is when a lock ends at the earliest whose TTL is counted from a request that is yet to be sent.
+func after(ttl time.Duration) time.Time { return time.Now().Add(ttl).UTC().Truncate(time.Second) }
 
 // print writes the file last: it may have the handle of another lock, which is lost with that.
 func (c *lockCommand) print(l lockedJSON) error {
@@ -236,10 +239,10 @@ func (c *renewCommand) do() error {
 		c.ttl = c.lock.TTL
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		end := time.Now().Add(c.ttl)
+		end := after(c.ttl)
 		err := locker.RenewHandle(ctx, store, c.handle, locker.WithTTL(c.ttl))
 		if err == nil && c.json {
-			err = answerJSON(lockedJSON{Name: c.lock.Name, End: end.UTC().Truncate(time.Second)})
+			err = answerJSON(lockedJSON{Name: c.lock.Name, End: end})
 		}
 		return err
 	})

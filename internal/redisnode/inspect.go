@@ -90,13 +90,13 @@ func view(keys Keys, pages ...any) (View, error) {
 		v.Token, v.Holder = token, holder
 	}
 	v.Held, v.Value = true, holderOf(stored)
-	v.Kept = v.Value != stored
 	noLock := left == endless && of != v.Value
 	if noLock {
 		v.Holder = "unknown: the key has no expiry, and is no lock of ours"
 	}
 	v.TimeLeft = mailbox.Left(left)
 	v.Holds = []Hold{{locker.Holder{Text: v.Holder, Number: locker.Number(v.Token), Slot: -1, TimeLeft: v.TimeLeft}, locker.KindExclusive, v.Value, stored, noLock}}
+	v.Kept = v.Holds[0].Kept()
 	return v, nil
 }
 
