@@ -41,7 +41,11 @@ func TestConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registertest.Run(t, registertest.Harness{New: func(t testing.TB) register.Store { return newStore(t, dir) }, Options: opts})
+	registertest.Run(t, registertest.Harness{New: func(t testing.TB) register.Store {
+		s := newStore(t, dir)
+		t.Cleanup(func() { file.Drain(t, s) }) // what was given up may write into dir, which goes away
+		return s
+	}, Options: opts})
 }
 
 func locks(t testing.TB, dir string) *register.Locker {

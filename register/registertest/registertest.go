@@ -4,6 +4,8 @@ package registertest
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 
 	"github.com/lockstile/locker/conformance"
@@ -28,7 +30,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("conformance", func(t *testing.T) {
 		conformance.Run(t, conformance.Harness{New: func(t testing.TB) conformance.Process {
 			link := lockertest.NewLink()
-			l, err := register.New(behind(h.New(t), link), h.Options)
+			f := &far{store: h.New(t), link: link}
+			t.Cleanup(f.end)
+			l, err := register.New(f.behind(), h.Options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,11 +42,10 @@ func Run(t *testing.T, h Harness) {
 	})
 }
 
-// behind returns the Store as it is reached through link.
-func behind(s register.Store, link *lockertest.Link) register.Store {
-	f := &far{s, link}
-	watcher, watches := s.(register.Watcher)
-	lister, lists := s.(register.Lister)
+// behind returns the Store as it is reached through the link.
+func (f *far) behind() register.Store {
+	watcher, watches := f.store.(register.Watcher)
+	lister, lists := f.store.(register.Lister)
 	w, l := &farWatcher{f, watcher}, &farLister{f, lister}
 	switch {
 	case watches && lists:
@@ -68,7 +71,19 @@ func behind(s register.Store, link *lockertest.Link) register.Store {
 type far struct {
 	store register.Store
 	link  *lockertest.Link
+
+	calls sync.RWMutex // each call of the Store holds it for reading
+	ended bool
 }
+
+// end waits for the calls of the Store that are under way. A request that arrives later finds none.
+func (f *far) end() {
+	f.calls.Lock()
+	defer f.calls.Unlock()
+	f.ended = true
+}
+
+var errEnded = errors.New("the test has ended")
 
 type answer[T any] struct {
 	got T
@@ -77,6 +92,11 @@ type answer[T any] struct {
 
 func send[T any](ctx context.Context, f *far, do func(context.Context) (T, error)) (T, error) {
 	a, err := lockertest.Send(ctx, f.link, func() answer[T] {
+		f.calls.RLock()
+		defer f.calls.RUnlock()
+		if f.ended {
+			return answer[T]{err: errEnded}
+		}
 		got, err := do(context.WithoutCancel(ctx)) // who asked may have given up
 		return answer[T]{got, err}
 	})
