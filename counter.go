@@ -113,6 +113,9 @@ func (c *counted) Resume(context.Context, Handle, ...Option) (*Lock, error) {
 // RenewHandle implements [Resumer].
 func (c *counted) RenewHandle(context.Context, Handle, ...Option) error { return errCounted }
 
+// UnlockHandle implements [Resumer].
+func (c *counted) UnlockHandle(context.Context, Handle) error { return errCounted }
+
 var errCounted = fmt.Errorf("locker: %w: a lock with WithCounter cannot be detached", errors.ErrUnsupported)
 
 // withToken is a lock with a token from a counter.

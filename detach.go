@@ -29,7 +29,7 @@ func (h Handle) GoString() string { return h.String() }
 func (h Handle) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
 // Detach lets go of the lock and leaves it in the store, where it stays taken until its TTL ends. Whoever has the handle goes on with it, in any
-// process: see [Resume], and [RenewHandle] if that takes longer. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
+// process: see [Resume], [UnlockHandle], and [RenewHandle] if that takes longer. From then on this process does not believe in the lock: [Lock.Context] ends, and [Lock.Err] is an [ErrUnlocked]. Unlock
 // does nothing more, and returns nil. What is left of a [WithMinHold] is forgotten.
 //
 // Detach renews the lock first. If that is not answered, the lock stays held, as if Detach had not been called. The error is an
@@ -50,6 +50,9 @@ type Resumer interface {
 
 	// RenewHandle is [RenewHandle].
 	RenewHandle(ctx context.Context, h Handle, opts ...Option) error
+
+	// UnlockHandle is [UnlockHandle].
+	UnlockHandle(ctx context.Context, h Handle) error
 }
 
 // Resume goes on with a lock that was detached, in this process or in another one. In one step the store gives the lock to the caller, if nobody else
@@ -85,6 +88,20 @@ func RenewHandle(ctx context.Context, l Locker, h Handle, opts ...Option) error 
 		return err
 	}
 	return r.RenewHandle(ctx, h, opts...)
+}
+
+// UnlockHandle frees a lock that was detached, in one step. Whoever has the handle can do so, in any process. Then the handle is used up. UnlockHandle asks once, and
+// waits for the store for five seconds at most.
+//
+// An [ErrLost] says that the lock has ended, was broken, was resumed by somebody, or was unlocked by the handle before. Then nothing has happened: what somebody else has by now
+// stays. After an [ErrUnavailable], which an [ErrRefused] is too, the lock may have been freed or not. After any other error nothing has happened. It is always
+// safe to ask again.
+func UnlockHandle(ctx context.Context, l Locker, h Handle) error {
+	r, _, err := resumer("unlock", l, h, nil)
+	if err != nil {
+		return err
+	}
+	return r.UnlockHandle(ctx, h)
 }
 
 // resumer returns whom to ask about a lock that was detached, and what a call with these options asks for.

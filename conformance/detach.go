@@ -13,7 +13,8 @@ var detachClauses = []Clause{
 	{"detach-expiry", "A lock that was detached must come to others when its TTL ends, and nobody must resume it from then on.", detachExpiry},
 	{"detach-lost-reply", "If the answer to a Resume is lost, the caller must be able to go on with what the error has, and the handle must still be good for one.", detachLostReply},
 	{"detach-renew", "Whoever has the handle of a lock must be able to have it last until somebody resumes it, and must not lengthen what somebody else has by then.", detachRenew},
-	{"detach-late", "A lock that was handed over must refuse the first requests of the process that had it first: one that arrives later makes a lock that nobody holds.", detachLate},
+	{"detach-unlock", "Whoever has the handle of a lock must be able to free it, and must not free what somebody else has by then.", detachUnlock},
+	{"detach-late", "A lock that was handed over, or freed by its handle, must refuse the first requests of the process that had it first: one that arrives later makes a lock that nobody holds.", detachLate},
 }
 
 // detaching starts two processes, and skips the clause if locks cannot leave them.
@@ -162,20 +163,9 @@ func (x *trial) renewsNothing(l locker.Locker, h locker.Handle, when string) {
 func detachLostReply(x *trial) {
 	a, b := x.detaching()
 	c, name := x.networked(), x.name()
-	x.unlock(x.lock(c.Locker, x.name())) // its connections are there
 	held := x.lock(a, name, x.long())
 	h := x.detached(held)
-	c.CutReplies()
-	lock, err := locker.Resume(x.within(x.h.TTL), c.Locker, h)
-	either := h // for a store that reads first, and has sent nothing else
-	failed, unknown := errors.AsType[*locker.ResumeError](err)
-	switch {
-	case lock != nil, unknown != errors.Is(err, locker.ErrOutcomeUnknown), !unknown && !errors.Is(err, locker.ErrUnavailable):
-		x.failf("Resume without an answer returned %s and error %v, want a ResumeError", had(lock), err)
-	case unknown:
-		either = failed.Handle
-	}
-	c.Heal()
+	either := x.resumedUnheard(c, h)
 	going := x.resumed(b, either, held)
 	x.usedUp(a, either, "with what the error of an earlier one had, which was used up")
 	x.usedUp(a, h, "with a handle that was used up")
@@ -183,9 +173,66 @@ func detachLostReply(x *trial) {
 	x.freeBeforeLease(a, name, "after a lock that was resumed")
 }
 
+// resumedUnheard has a process resume a lock, and returns what stands for it when the answer was lost.
+func (x *trial) resumedUnheard(c Process, h locker.Handle) locker.Handle {
+	x.unlock(x.lock(c.Locker, x.name())) // its connections are there
+	c.CutReplies()
+	defer c.Heal()
+	lock, err := locker.Resume(x.within(x.h.TTL), c.Locker, h)
+	failed, unknown := errors.AsType[*locker.ResumeError](err)
+	switch {
+	case lock != nil, unknown != errors.Is(err, locker.ErrOutcomeUnknown), !unknown && !errors.Is(err, locker.ErrUnavailable):
+		x.failf("Resume without an answer returned %s and error %v, want a ResumeError", had(lock), err)
+	case unknown:
+		return failed.Handle
+	}
+	return h // of a store that reads first, and has sent nothing else
+}
+
+func detachUnlock(x *trial) {
+	a, b := x.detaching()
+	held := x.lock(a, x.name(), x.long())
+	w := x.waitBehindWithin(x.patient(), held, x.locker())
+	h := x.detached(held)
+	x.unlockHandle(b, h)
+	next := x.served(w, "after UnlockHandle")
+	if next.Token() <= held.Token() {
+		x.failf("token %d was granted after token %d, whose lock was freed by its handle", next.Token(), held.Token())
+	}
+	x.unlocksNothing(a, h, "of a lock that somebody else has")
+	x.unlock(next)
+	x.unlocksNothing(b, h, "of a lock that is free")
+	x.usedUp(b, h, "of a lock that was freed by its handle")
+
+	held = x.lock(a, x.name(), x.long())
+	h = x.detached(held)
+	either := x.resumedUnheard(x.networked(), h)
+	going := x.resumed(a, either, held)
+	x.unlocksNothing(b, either, "of a lock that was resumed")
+	either = x.resumedUnheard(x.networked(), x.detached(going))
+	x.unlockHandle(b, either)
+	x.freeBeforeLease(a, held.Name(), "after UnlockHandle with what the error of a Resume had")
+}
+
+func (x *trial) unlockHandle(l locker.Locker, h locker.Handle) {
+	if err := locker.UnlockHandle(x.patient(), l, h); err != nil {
+		x.failf("UnlockHandle of a lock that was detached: %w", err)
+	}
+}
+
+// unlocksNothing requires that a handle frees nothing.
+func (x *trial) unlocksNothing(l locker.Locker, h locker.Handle, when string) {
+	if err := locker.UnlockHandle(x.patient(), l, h); !errors.Is(err, locker.ErrLost) {
+		x.failf("UnlockHandle %s returned error %v, want ErrLost", when, err)
+	}
+}
+
 func detachLate(x *trial) {
 	_, b := x.detaching()
 	x.lateAfter(x.networked(), b, "handed over, and given back", func(first *locker.Lock) {
 		x.unlock(x.resumed(b, x.detached(first), first))
+	})
+	x.lateAfter(x.networked(), b, "freed by its handle", func(first *locker.Lock) {
+		x.unlockHandle(b, x.detached(first))
 	})
 }

@@ -47,7 +47,7 @@ func TestClauseWithoutItsMeansIsSkippedAndSaysWhatIsMissing(t *testing.T) {
 		"shared": "shared lock", "shared-crowd": "shared lock", "shared-at-once": "shared lock", "shared-tokens": "shared lock", "shared-writer": "shared lock", "shared-together": "shared lock",
 		"shared-told": "shared lock", "shared-ttls": "shared lock", "shared-renewal": "shared lock", "shared-release": "shared lock", "shared-dead": "shared lock",
 		"shared-dead-writer": "shared lock", "shared-lost-reply": "shared lock", "shared-break": "shared lock",
-		"detach": "leave its process", "detach-expiry": "leave its process", "detach-lost-reply": "leave its process", "detach-renew": "leave its process", "detach-late": "leave its process",
+		"detach": "leave its process", "detach-expiry": "leave its process", "detach-lost-reply": "leave its process", "detach-renew": "leave its process", "detach-unlock": "leave its process", "detach-late": "leave its process",
 		"slots": "slot", "slots-crowd": "slot", "slots-at-once": "slot", "slots-tokens": "slot", "slots-told": "slot", "slots-dead": "slot", "slots-renewal": "slot",
 		"slots-mismatch": "slot", "slots-release-late": "slot", "slots-lost-reply": "slot", "slots-break": "slot",
 		"late-delivery": "network", "late-after-clean-up": "network", "late-after-taken": "network", "late-after-unlock": "network", "silent-store": "network", "silent-for-long": "network", "silent-names": "network", "silent-unlock": "network", "lost-grant": "network", "own-grant": "network", "break-unheard": "network", "cut-while-waiting": "network",

@@ -107,6 +107,10 @@ var flaws = map[string][]string{
 	"a handle renews nothing":               {"detach-renew"},
 	"a handle renews whatever is there":     {"detach-renew"},
 	"a handle that is used up renews":       {"detach-renew"},
+	"a handle unlocks nothing":              {"detach-unlock"},
+	"a handle unlocks whatever is there":    {"detach-unlock"},
+	"a handle unlocks what it had first":    {"detach-unlock"},
+	"a handle that unlocks leaves no mark":  {"detach-late"},
 
 	"a writer does not see readers":              {"shared", "shared-crowd"},
 	"a writer may read as well":                  {"shared"}, // Curator 1138

@@ -11,7 +11,7 @@ import (
 	"github.com/lockstile/locker/internal/contract"
 )
 
-// resumeTime bounds how long Resume and RenewHandle wait for the store.
+// resumeTime bounds how long what is asked by a handle waits for the store.
 const resumeTime = 5 * time.Second
 
 // Detacher is a Store whose exclusive locks can go on in another process: Guarantees.Detaches is true. They hang on no [Session].
@@ -26,8 +26,9 @@ type Detacher[H any] interface {
 	// second try says nothing of the first. Resume returns when ctx ends.
 	Resume(ctx context.Context, h H, ids []string) (Grant, Left, error)
 
-	// Adopt makes h the attempt with this id, which another process had. It comes right after Begin, and sends nothing; only Renew is called for h then, which
-	// has to do without what Acquire would have noted. An [errors.ErrUnsupported] says that the id, which comes from outside, is none of the Store's.
+	// Adopt makes h the attempt with this id, which another process had. It comes right after Begin, and sends nothing; only Renew or Release is called for h then, which
+	// has to do without what Acquire would have noted. So a request of that attempt may still be under way, and a Release that was sent twice does not know
+	// whether its first try has freed the lock that is gone: that is an error, and no LostError. An [errors.ErrUnsupported] says that the id, which comes from outside, is none of the Store's.
 	Adopt(h H, id string) error
 }
 
@@ -166,14 +167,31 @@ func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err e
 	return nil, &locker.ResumeError{Handle: locker.Handle(d.Handle()), Cause: err}
 }
 
-// RenewHandle implements [locker.Resumer]. Nobody in this process believes in the lock, so it has neither a lease nor a place in a line.
+// RenewHandle implements [locker.Resumer].
 func (l *Locker[H]) RenewHandle(ctx context.Context, h locker.Handle, opts ...locker.Option) error {
-	d, s, err := l.parse("renew", h, opts)
+	return l.byHandle(ctx, "renew", h, opts, l.renewAll)
+}
+
+// UnlockHandle implements [locker.Resumer].
+func (l *Locker[H]) UnlockHandle(ctx context.Context, h locker.Handle) error {
+	return l.byHandle(ctx, "unlock", h, nil, l.releaseInOrder)
+}
+
+// byHandle has do ask the store about the attempts that a handle names, of which one at most has the lock. Nobody in this process believes in the lock, so it
+// has neither a lease nor a place in a line.
+func (l *Locker[H]) byHandle(ctx context.Context, verb string, h locker.Handle, opts []locker.Option, do func(context.Context, []H, time.Duration) []error) error {
+	d, s, err := l.parse(verb, h, opts)
 	if err != nil {
 		return err
 	}
 	defer l.calls.begin()()
 	least, _ := locker.ParseOptions(contract.Key{}, nil, d.Name, []locker.Option{locker.WithTTL(s.TTL)})
+	var hs []H
+	defer func() {
+		for _, h := range hs {
+			l.endOf(h)
+		}
+	}()
 	switch {
 	case !reflect.DeepEqual(s, least):
 		err = fmt.Errorf("%w: only WithTTL goes with RenewHandle", errors.ErrUnsupported)
@@ -182,44 +200,43 @@ func (l *Locker[H]) RenewHandle(ctx context.Context, h locker.Handle, opts ...lo
 	case ctx.Err() != nil:
 		err = ended(ctx).why()
 	default:
-		err = l.renewFor(ctx, d, &newRequest(d.Name, s).Request)
+		hs, err = l.adopt(d, &newRequest(d.Name, s).Request)
+	}
+	if err == nil {
+		within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
+		defer cancel()
+		err = anyOf(do(within, hs, s.TTL), d.Name)
+		if err != nil && !errors.Is(err, locker.ErrLost) {
+			err = ended(ctx).unavailable(err)
+		}
 	}
 	if err != nil {
-		return l.wrap("renew", d.Name, err)
+		return l.wrap(verb, d.Name, err)
 	}
 	return nil
 }
 
-// renewFor renews the attempts that a handle names. One of them at most has the lock.
-func (l *Locker[H]) renewFor(ctx context.Context, d contract.Detached, req *Request) error {
-	var hs []H
-	defer func() {
-		for _, h := range hs {
-			l.endOf(h)
-		}
-	}()
+// adopt returns the attempts that a handle names, beside an error, too.
+func (l *Locker[H]) adopt(d contract.Detached, req *Request) (hs []H, err error) {
 	for _, id := range d.IDs {
 		h, err := l.store.Begin(req)
 		if err != nil {
-			return err
+			return hs, err
 		}
 		hs = append(hs, h)
 		if err := l.store.(Detacher[H]).Adopt(h, id); err != nil { // parse has looked
-			return err
+			return hs, err
 		}
 	}
-	within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
-	defer cancel()
+	return hs, nil
+}
+
+// anyOf is nil if one of the answers is, and a [locker.LostError] if all are.
+func anyOf(answers []error, name string) (failed error) {
 	var lost *locker.LostError
-	var failed error
-	since := l.now()
-	answers := l.renewInStore(within, hs)
-	took := l.now().Sub(since)
 	for _, err := range answers {
 		one, isLost := errors.AsType[*locker.LostError](err)
 		switch {
-		case err == nil && took >= req.TTL-Drift(req.TTL):
-			failed = fmt.Errorf("the answer took %v, and the lock may have ended meanwhile: its TTL is %v", took, req.TTL)
 		case err == nil:
 			return nil
 		case !isLost:
@@ -229,7 +246,32 @@ func (l *Locker[H]) renewFor(ctx context.Context, d contract.Detached, req *Requ
 		}
 	}
 	if failed != nil {
-		return ended(ctx).unavailable(failed)
+		return failed
 	}
-	return &locker.LostError{Name: d.Name, Reason: lost.Reason, Cause: lost.Cause}
+	return &locker.LostError{Name: name, Reason: lost.Reason, Cause: lost.Cause}
+}
+
+func (l *Locker[H]) renewAll(ctx context.Context, hs []H, ttl time.Duration) []error {
+	since := l.now()
+	answers := l.renewInStore(ctx, hs)
+	if took := l.now().Sub(since); took >= ttl-Drift(ttl) {
+		for i, err := range answers {
+			if err == nil {
+				answers[i] = fmt.Errorf("the answer took %v, and the lock may have ended meanwhile: its TTL is %v", took, ttl)
+			}
+		}
+	}
+	return answers
+}
+
+// releaseInOrder asks for one after another. A Resume that is still under way moves the lock from one to a later one, and never back.
+func (l *Locker[H]) releaseInOrder(ctx context.Context, hs []H, _ time.Duration) (answers []error) {
+	for _, h := range hs {
+		err := Caught(func() error { return l.store.Release(ctx, h, 0) })
+		answers = append(answers, err)
+		if _, isLost := errors.AsType[*locker.LostError](err); !isLost {
+			break
+		}
+	}
+	return answers
 }

@@ -30,4 +30,7 @@ func TestLockThatEndsWithItsProcessCannotBeDetached(t *testing.T) {
 	if err := locker.RenewHandle(patience(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("renewed: %v", err)
 	}
+	if err := locker.UnlockHandle(patience(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("unlocked: %v", err)
+	}
 }

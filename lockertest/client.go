@@ -105,7 +105,7 @@ func (c *client) Resume(ctx context.Context, a *attempt, ids []string) (driver.G
 }
 
 func (c *client) Adopt(a *attempt, id string) error {
-	a.id = id
+	a.id, a.adopted = id, true
 	return nil
 }
 

@@ -34,7 +34,7 @@ type entry struct {
 	holds   []*hold // in order of their grants
 	waiters []*place
 	last    uint64          // number
-	resumed map[string]bool // ids of attempts that others have taken the place of
+	usedUp  map[string]bool // ids of attempts whose handles were used
 }
 
 // hold is one share in the lock: all of it, or that of a reader or a slot.
@@ -65,6 +65,8 @@ type attempt struct {
 	id   string
 	word chan struct{} // of the server: ask again
 	link *Link
+
+	adopted bool // another process had it
 
 	// What follows is the server's.
 	withdrawn, forced bool
@@ -173,7 +175,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	e, now := s.entry(a.req.Name), s.now()
 	h := e.hold(a)
 	switch {
-	case a.withdrawn || e.resumed[a.id]:
+	case a.withdrawn || e.usedUp[a.id]:
 		return answer{withdrawn: true}
 	case h != nil && h.state == held: // the same answer to a request that is sent again
 		h.end = now.Add(a.req.TTL)
@@ -229,15 +231,20 @@ func (s *server) resume(a *attempt, ids []string) uint64 {
 	if at < 0 {
 		return 0
 	}
-	if e.resumed == nil {
-		e.resumed = make(map[string]bool)
-	}
-	for _, id := range ids {
-		e.resumed[id] = true
-	}
+	e.useUp(ids...)
 	e.holds = slices.Delete(e.holds, at, at+1)
 	e.grant(a, now)
 	return a.number
+}
+
+// useUp has a request of an attempt with one of these ids that is still under way find itself refused.
+func (e *entry) useUp(ids ...string) {
+	if e.usedUp == nil {
+		e.usedUp = make(map[string]bool)
+	}
+	for _, id := range ids {
+		e.usedUp[id] = true
+	}
 }
 
 // renew answers nil, or that a no longer has the lock.
@@ -256,6 +263,9 @@ func (s *server) release(a *attempt, keep time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(a.req.Name)
+	if a.adopted {
+		e.useUp(a.id)
+	}
 	h := e.hold(a)
 	switch err := h.lost(a); {
 	case h != nil && h.state == kept:

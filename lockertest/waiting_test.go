@@ -117,25 +117,40 @@ func TestACallThatHasEndedAsksNoMore(t *testing.T) {
 // A waiter asks, and its connection stalls. It asks again over another one, has the lock, and gives it
 // back. Then the first request arrives.
 func TestARequestThatArrivesAfterItsUnlockMakesNoLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		defer a.Close()
-		b := a.Another()
-		defer b.Close()
-		mustLock(t, b, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
-		got := waits(t, a)
-		time.Sleep(9 * time.Second)
-		a.Link().Stall()
-		mustUnlock(t, <-got)
-		if requests, _ := a.Link().HeldBack(); requests == 0 {
-			t.Error("no request is on its way: nothing is tested")
-		}
-		a.Link().Deliver()
-		synctest.Wait()
-		if _, err := b.TryLock(t.Context(), "a"); err != nil {
-			t.Errorf("nobody holds it: %v", err)
-		}
-	})
+	for how, unlock := range map[string]func(*testing.T, *lockertest.Locker, *locker.Lock){
+		"by its holder": func(t *testing.T, _ *lockertest.Locker, held *locker.Lock) { mustUnlock(t, held) },
+		"by its handle": func(t *testing.T, b *lockertest.Locker, held *locker.Lock) {
+			h, err := held.Detach(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := locker.UnlockHandle(t.Context(), b, h); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := lockertest.New()
+				defer a.Close()
+				b := a.Another()
+				defer b.Close()
+				mustLock(t, b, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+				got := waits(t, a)
+				time.Sleep(9 * time.Second)
+				a.Link().Stall()
+				unlock(t, b, <-got)
+				if requests, _ := a.Link().HeldBack(); requests == 0 {
+					t.Error("no request is on its way: nothing is tested")
+				}
+				a.Link().Deliver()
+				synctest.Wait()
+				if _, err := b.TryLock(t.Context(), "a"); err != nil {
+					t.Errorf("nobody holds it: %v", err)
+				}
+			})
+		})
+	}
 }
 
 func TestWhatIsTakenIsNobodysUntilItIsFree(t *testing.T) {

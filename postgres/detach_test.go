@@ -88,4 +88,7 @@ func TestHandleWithAValueThatIsNoneOfOursIsRefused(t *testing.T) {
 	if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("renewed: %v", err)
 	}
+	if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("unlocked: %v", err)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockstile/locker"
+	"github.com/lockstile/locker/internal/contract"
 	"github.com/lockstile/locker/internal/locktest"
 	"github.com/lockstile/locker/postgres"
 )
@@ -126,5 +127,48 @@ func TestLeaseThatHasEndedIsNotResumedThoughItsRowWasLocked(t *testing.T) {
 	}
 	if err := <-resumed; err == nil {
 		t.Error("the lock had ended, which Inspect and RenewHandle have said a second before; then it is resumed")
+	}
+}
+
+// The answer is lost, and the statement is sent again. The lock is gone, and nobody knows whether the first one has freed it.
+func TestReleaseByAHandleThatWasSentTwiceIsNeitherASuccessNorALoss(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	good := newLocker(t, url, postgres.Options{})
+	h := detached(t, good, "a", locker.WithTTL(time.Hour))
+	pool, w := wired(t, url)
+	made, err := postgres.New(pool, postgres.Options{})
+	l := ready(t, made, err)
+	for range 2 { // now it is there, and then it is not
+		w.cutAt("lockstile_release", dying)
+		if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrLost) {
+			t.Error(err)
+		}
+	}
+	if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, locker.ErrLost) {
+		t.Error(err)
+	}
+	next, err := good.TryLock(soon(t), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = next.Unlock(soon(t))
+}
+
+func TestRequestThatArrivesAfterItsLockWasFreedByAHandleIsRefused(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	h := detached(t, l, "a")
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locker.UnlockHandle(soon(t), l, h); err != nil {
+		t.Fatal(err)
+	}
+	const late = `SELECT (lockstile_acquire_5('a', $1, 60000, '', false, '', 0, 0, false))._token`
+	if token := query[int64](t, connect(t, url), late, d.IDs[0]); token != -1 {
+		t.Errorf("the late request has token %d", token)
 	}
 }

@@ -48,6 +48,8 @@ type attempt struct {
 
 	queued bool // it may have a place in the queue
 	unsure bool // a statement without an answer may have been carried out, or may yet be
+
+	adopted bool // another process had it
 }
 
 func (s *store) Guarantees() locker.Guarantees { return s.opts.leases() }
@@ -193,7 +195,8 @@ func (s *store) Adopt(a *attempt, id string) error {
 	if err := a.checkValue(id); err != nil {
 		return err
 	}
-	a.value = id
+	a.value, a.adopted = id, true
+	a.unsure = true // its first statement may still be under way
 	return nil
 }
 
@@ -210,6 +213,8 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 	switch {
 	case err != nil:
 		return err
+	case code == -1 && repeated && a.adopted:
+		return errors.New("an earlier statement, which was not answered, may have freed the lock: when asked again, it was gone")
 	case code == -1 && repeated:
 		return nil // the first try released it; we would have been told of a loss in time
 	}

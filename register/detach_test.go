@@ -206,6 +206,10 @@ func TestStoreThatIgnoresConditionsRenewsNoHandle(t *testing.T) {
 	if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, locker.ErrRefused) || !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("renewed: %v", err)
 	}
+	l = process(t, careless{m, func(string) bool { return true }}, aged)
+	if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, locker.ErrRefused) || !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("unlocked: %v", err)
+	}
 }
 
 func TestWhatDoesNotGoWithARenewalByAHandleIsRefused(t *testing.T) {
@@ -221,19 +225,34 @@ func TestWhatDoesNotGoWithARenewalByAHandleIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := locker.RenewHandle(soon(t), locker.WithCounter(l, numbers(1), 0), h); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("with a counter: %v", err)
+	})
+}
+
+func TestWhatNobodyCanAskByAHandleIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := process(t, new(registertest.Memory), aged)
+		h := detach(t, lock(t, l, "a"))
+		renew := func(ctx context.Context, l locker.Locker, h locker.Handle) error {
+			return locker.RenewHandle(ctx, l, h)
 		}
+		calls := []func(context.Context, locker.Locker, locker.Handle) error{renew, locker.UnlockHandle}
 		over, cancel := context.WithCancelCause(soon(t))
 		cancel(errLost)
-		if err := locker.RenewHandle(over, l, h); !errors.Is(err, errLost) || errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("in a context that has ended: %v", err)
+		for _, ask := range calls {
+			if err := ask(soon(t), locker.WithCounter(l, numbers(1), 0), h); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("with a counter: %v", err)
+			}
+			if err := ask(over, l, h); !errors.Is(err, errLost) || errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("in a context that has ended: %v", err)
+			}
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, locker.ErrClosed) {
-			t.Errorf("of a Locker that is closed: %v", err)
+		for _, ask := range calls {
+			if err := ask(soon(t), l, h); !errors.Is(err, locker.ErrClosed) {
+				t.Errorf("of a Locker that is closed: %v", err)
+			}
 		}
 	})
 }
@@ -377,7 +396,7 @@ func TestHandleThatIsNoneOfThisBackendIsRefused(t *testing.T) {
 			string(h):            "a lock on lockertest, and this is register",
 		} {
 			_, err := locker.Resume(soon(t), l, locker.Handle(text))
-			for _, err := range []error{err, locker.RenewHandle(soon(t), l, locker.Handle(text))} {
+			for _, err := range []error{err, locker.RenewHandle(soon(t), l, locker.Handle(text)), locker.UnlockHandle(soon(t), l, locker.Handle(text))} {
 				if err == nil || !strings.Contains(err.Error(), says) || len(text) > 0 && strings.Contains(err.Error(), text) {
 					t.Errorf("%q: %v", text, err)
 				}

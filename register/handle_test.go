@@ -102,7 +102,7 @@ func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(registertest.Memory)
 		s := &script{Store: m}
-		a, c, d := process(t, m, aged), process(t, s, aged), process(t, s, aged) // the last two have read nothing yet
+		a, c, d, e := process(t, m, aged), process(t, s, aged), process(t, s, aged), process(t, s, aged) // the last three have read nothing yet
 		unlock(t, lock(t, a, "a"))
 		old, err := m.Get(t.Context(), "a")
 		if err != nil {
@@ -125,6 +125,40 @@ func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
 			info, _ := a.Inspect(soon(t), "a")
 			t.Fatalf("Resume, while the lock is held (%v) for another %v: %v", info.Held, info.TimeLeft.Round(time.Minute), err)
 		}
-		unlock(t, going)
+		h = detach(t, going)
+		behind = time.Now().Add(time.Second)
+		if err := locker.UnlockHandle(soon(t), e, h); err != nil {
+			t.Errorf("UnlockHandle: %v", err)
+		}
+	})
+}
+
+// The interleaving: a Resume that was not answered is still on its way. The lock is unlocked by the handle that its error has, which stands for two
+// attempts. The Resume arrives between the requests for the two.
+func TestResumeThatArrivesDuringAnUnlockByItsHandleLeavesNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lockertest.New()
+		b, c := a.Another(), a.Another()
+		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+		c.Link().Cut()
+		_, err := locker.Resume(soon(t), c, h)
+		failed, ok := errors.AsType[*locker.ResumeError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		b.Link().CutReplies()
+		answer := make(chan error)
+		go func() { answer <- locker.UnlockHandle(soon(t), b, failed.Handle) }()
+		synctest.Wait()
+		c.Link().Deliver()
+		synctest.Wait()
+		b.Link().Deliver()
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+		if info, err := a.Inspect(soon(t), "a"); err != nil || info.Held {
+			t.Errorf("%+v, %v", info, err)
+		}
 	})
 }

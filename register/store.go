@@ -301,14 +301,22 @@ func (s *store) Renew(ctx context.Context, as []*attempt) []error {
 }
 
 func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) error {
+	if err := s.probe(ctx); err != nil { // as in Renew
+		return err
+	}
+	var lost error
 	_, err := a.name.change(ctx, guess, func(r *record, _ driver.Instant) (verdict, error) {
-		changed, err := r.release(a.id, a.number, keep)
-		if changed {
-			return write, err
+		n := a.number
+		if have := find(r.Holds, a.id); a.adopted && have != nil {
+			n = have.Number
 		}
-		return answer, err
+		var changed bool
+		if changed, lost = r.release(a.id, n, keep); changed || lost != nil && a.adopted { // as there
+			return write, nil
+		}
+		return answer, nil
 	})
-	return err
+	return cmp.Or(err, lost)
 }
 
 // Withdraw always writes: a request of the attempt's that is still under way then finds another version, and is refused.

@@ -88,7 +88,7 @@ func (c *lockCommand) handOut(h hold, signals <-chan os.Signal) error {
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), askTime) // the reader may have taken the other one
 		defer cancel()
-		err = errors.Join(err, unlockDetached(ctx, h.store, handle, c.ttl))
+		err = errors.Join(err, locker.UnlockHandle(ctx, h.store, handle))
 	}
 	return exit{status, errors.Join(err, shut(h.store))}
 }
@@ -139,20 +139,6 @@ func writeSecret(file, text string) error {
 		_ = os.Remove(f.Name()) // the error that matters is known
 	}
 	return err
-}
-
-// unlockDetached frees the lock that a handle stands for. If it cannot be unlocked once it was resumed, which uses the handle up, it is to
-// end soon, and not after the TTL of the handle.
-func unlockDetached(ctx context.Context, l locker.Locker, handle locker.Handle, ttl time.Duration) error {
-	lock, err := locker.Resume(ctx, l, handle, locker.WithTTL(min(ttl, locker.DefaultTTL)))
-	unknown, ok := errors.AsType[*locker.ResumeError](err)
-	switch {
-	case ok && ctx.Err() == nil:
-		return unlockDetached(ctx, l, unknown.Handle, ttl)
-	case err != nil:
-		return err
-	}
-	return lock.Unlock(ctx)
 }
 
 // handleVariable keeps a handle out of the list of processes.

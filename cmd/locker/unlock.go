@@ -61,7 +61,7 @@ func (c *unlockCommand) do() error {
 		return c.ask(c.free)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		err := unlockDetached(ctx, store, c.handle, c.lock.TTL)
+		err := locker.UnlockHandle(ctx, store, c.handle)
 		if err == nil && c.json {
 			err = answerJSON(unlockedJSON{Name: c.lock.Name, Held: true})
 		}

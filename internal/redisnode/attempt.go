@@ -32,6 +32,7 @@ type Attempt struct {
 	*Terms
 	unsure   atomic.Bool  // a request may arrive late
 	released atomic.Bool  // a release that was not answered may have worked
+	adopted  bool         // another process had it
 	kept     atomic.Int64 // when its counter was last kept from expiring ([driver.Instant]); 0: not by this process
 }
 
@@ -285,6 +286,9 @@ func (n *Node) Release(ctx context.Context, a *Attempt, keep time.Duration) erro
 	}
 	if err != nil {
 		return err
+	}
+	if a.adopted && a.released.Load() && reply == int64(-1) {
+		return errors.New("an earlier request, which was not answered, may have freed the lock: when asked again, it was gone")
 	}
 	return released(reply, a.released.Load())
 }

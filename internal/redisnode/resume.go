@@ -32,13 +32,14 @@ func (n *Node) Resume(ctx context.Context, a *Attempt, values []string, since dr
 	return standing(a.Request, reply)
 }
 
-// Adopt gives an attempt that has asked for nothing yet the value of one that another process had. It can be renewed then. An
+// Adopt gives an attempt that has asked for nothing yet the value of one that another process had. It can be renewed and released then. An
 // [errors.ErrUnsupported] says that it is no value of ours.
 func (a *Attempt) Adopt(value string) error {
 	if err := checkValue(value); err != nil {
 		return err
 	}
-	a.Terms = a.withValue([]byte(value))
+	a.Terms, a.adopted = a.withValue([]byte(value)), true
+	a.unsure.Store(true) // its first request may still be under way
 	return nil
 }
 

@@ -2,6 +2,7 @@ package redisnode
 
 import (
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -92,6 +93,64 @@ func TestAttemptOfAnotherProcessIsRenewedWithItsCounter(t *testing.T) {
 	err := other.Renew(background(t), []*Attempt{broken})[0]
 	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != locker.ReasonForced {
 		t.Errorf("of a lock that was broken: %v", err)
+	}
+}
+
+func adopted(t *testing.T, of *Attempt) *Attempt {
+	t.Helper()
+	a := newAttempt(t, of.Name)
+	if err := a.Adopt(of.Value); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// The interleaving is that of a lock that was handed over, but it was freed by its handle: while it was held, and when it had ended.
+func TestRequestThatArrivesAfterItsLockWasFreedByAHandleIsRefused(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	other, _ := client(t, srv.Addr())
+	held, over := newAttempt(t, "a"), newAttempt(t, "b")
+	mustGrant(t, n, held)
+	mustGrant(t, n, over)
+	mustRelease(t, other, adopted(t, held))
+	srv.Do("DEL", "b")
+	if err := other.Release(background(t), adopted(t, over), 0); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("of a lock that has ended: %v", err)
+	}
+	for _, a := range []*Attempt{held, over} {
+		if s, err := n.Acquire(background(t), a, Ask{}); !errors.Is(err, ErrWithdrawn) {
+			t.Errorf("the late request for %s: %+v, %v", a.Name, s, err)
+		}
+	}
+}
+
+// The answer is lost, and the request is sent again. The lock is gone, and nobody knows whether the first request has freed it.
+func TestReleaseByAHandleThatWasSentTwiceIsNeitherASuccessNorALoss(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	hook := new(losing)
+	n.rdb.AddHook(hook)
+	a := newAttempt(t, "a")
+	mustGrant(t, n, a)
+	for range 2 { // now it is there, and then it is not
+		hook.with = []error{io.EOF}
+		if err := n.Release(background(t), adopted(t, a), 0); err == nil || errors.Is(err, locker.ErrLost) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAServerWhoseMemoryIsFullFreesALockByItsHandle(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, m := client(t, srv.Addr())
+	a, waiter := newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, a)
+	mustQueue(t, n, m, waiter)
+	fill(t, srv, n)
+	mustRelease(t, n, adopted(t, a))
+	if has := srv.Do("GET", "a"); has == a.Value {
+		t.Error("it is held")
 	}
 }
 

@@ -98,3 +98,31 @@ func (s *Locker) RenewHandle(ctx context.Context, h locker.Handle, opts ...locke
 	}
 	return err
 }
+
+// UnlockHandle implements [locker.Resumer].
+func (s *Locker) UnlockHandle(ctx context.Context, h locker.Handle) error {
+	d, err := contract.ParseHandle(string(h))
+	if err != nil {
+		return err
+	}
+	_, err = s.begin(ctx, d.Name, []locker.Option{locker.WithTTL(d.TTL)})
+	if err != nil || s.is("a handle unlocks nothing") {
+		return err
+	}
+	if s.is("a handle unlocks whatever is there") {
+		d.IDs = append(d.IDs, s.rdb.Get(ctx, s.keys(d.Name)[0]).Val())
+	}
+	if s.is("a handle unlocks what it had first") {
+		d.IDs = d.IDs[:1]
+	}
+	for _, id := range d.IDs {
+		freed, err := s.run(ctx, release, d.Name, id, 0, s.flaw)
+		if s.is("a handle that unlocks leaves no mark") {
+			_ = s.rdb.Del(ctx, "mark:"+id).Err()
+		}
+		if err != nil || freed != 0 {
+			return err
+		}
+	}
+	return &locker.LostError{Name: d.Name, Reason: locker.ReasonTakenOver}
+}
