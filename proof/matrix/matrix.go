@@ -84,6 +84,8 @@ type System struct {
 	// Narrow lets a worker reach only the nth majority of the servers. Each
 	// majority has one server in common with the next.
 	Narrow func(net conformance.Network, n int) error
+
+	detaches bool // as the subject declares
 }
 
 // Step is one step of what an operator does.

@@ -76,6 +76,10 @@ func (w *worker) hear(r report) {
 		return
 	case kindFreed:
 		w.noteTakenAway(r)
+	case kindDetached:
+		if r.Handle != "" {
+			h.Ceased(w.Name, r.Lock, believedUntil(r), "it was detached")
+		}
 	}
 	w.mu.Lock()
 	ch := w.waiting[r.ID]

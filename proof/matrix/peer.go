@@ -57,6 +57,20 @@ func (p lockerPeer) TryLock(ctx context.Context, req *driver.Request) (Holding, 
 	return holding(p.locker.TryLock(ctx, req.Name, as(req)...))
 }
 
+// resumer is a Peer that knows handles. Every Locker is one here: whether its locks can leave their process is in its Guarantees.
+type resumer interface {
+	Resume(ctx context.Context, h locker.Handle, req *driver.Request) (Holding, error)
+	RenewHandle(ctx context.Context, h locker.Handle) error
+}
+
+func (p lockerPeer) Resume(ctx context.Context, h locker.Handle, req *driver.Request) (Holding, error) {
+	return holding(locker.Resume(ctx, p.locker, h, as(req)...))
+}
+
+func (p lockerPeer) RenewHandle(ctx context.Context, h locker.Handle) error {
+	return locker.RenewHandle(ctx, p.locker, h)
+}
+
 // holding keeps a nil *Lock from becoming a Holding that is not nil.
 func holding(l *locker.Lock, err error) (Holding, error) {
 	if err != nil {

@@ -1,6 +1,10 @@
 package matrix
 
-import "github.com/lockstile/locker"
+import (
+	"errors"
+
+	"github.com/lockstile/locker"
+)
 
 var holderScenarios = []Scenario{
 	{
@@ -14,6 +18,10 @@ var holderScenarios = []Scenario{
 	{
 		Name: "delayed write", Breaks: locker.PromptHolder, play: delayedWrite,
 		Story: "A holder writes in time, and the network delivers the write so late that somebody else holds the lock.",
+	},
+	{
+		Name: "handed over", Breaks: locker.PromptHolder, lacks: needsHandles, play: handedOver,
+		Story: "A holder looks at its lock, detaches it, and is stopped before it writes. Another process resumes the lock, and writes. Then the first one goes on, and makes its write.",
 	},
 	{
 		Name: "suspended holder", play: suspendedHolder,
@@ -48,6 +56,46 @@ func delayedWrite(p *play) {
 	first := a.Lock()
 	deliver := first.WriteDelayed(1)
 	p.suspend(first, b, deliver)
+}
+
+func handedOver(p *play) {
+	p.TTL *= 3 // what was detached lasts until it is resumed, on a busy machine
+	a, b, c := p.Worker("A"), p.Worker("B"), p.Worker("C")
+	first := a.Lock()
+	first.Write(1)
+	left := first.detach()
+	switch {
+	case left.NoKind:
+		return
+	case left.Handle == "":
+		p.notPlayed("A's lock was not detached: %s", left.Err)
+	}
+	wake := first.SleepThenWrite(left, 2)
+	// B's one renewal, by hand, shows whether the store has its lock. It has time for that.
+	second, err := b.resume(order{Name: p.name, Handle: left.Handle, NoRenew: true, TTL: 3 * p.TTL})
+	var no *refusal
+	if errors.As(err, &no) && no.Lost && now() < left.Asked.Add(p.TTL/2) {
+		p.History.NoteUntrue("%s was told that the lock of %s has ended, long before its TTL: %s", b.Name, a.Name, no.Err)
+		return
+	}
+	p.must(err)
+	second.Write(3)
+	if !second.mustRenew() {
+		return
+	}
+	wake()
+	second.Write(4)
+	if !second.Unlock() {
+		p.notPlayed("it is unknown whether B has unlocked")
+	}
+	third, err := c.Try(patience)
+	if errors.As(err, &no) && no.Taken {
+		p.History.NoteUntrue("%s has unlocked, and %s is told that the lock is taken: %s", b.Name, c.Name, no.Err)
+		return
+	}
+	p.must(err)
+	third.Write(5)
+	third.Unlock()
 }
 
 func suspendedHolder(p *play) {

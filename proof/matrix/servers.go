@@ -42,6 +42,7 @@ func (s *servers) start() (sys *System, lab *Lab, err error) {
 	if err = errors.Join(failed, err); err != nil {
 		return nil, lab, err
 	}
+	sys.detaches = s.subject.Guarantees.Detaches
 	var mu sync.Mutex
 	client := sys.Client
 	sys.Client = func() (string, conformance.Network, error) {

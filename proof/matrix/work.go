@@ -114,6 +114,12 @@ func (w *workerProcess) obey(ctx context.Context, o order) {
 		w.unlock(ctx, o, &r)
 	case "renew":
 		w.renew(ctx, o, &r)
+	case "detach":
+		w.detach(ctx, o, &r)
+	case "resume":
+		granted = w.lock(ctx, o, w.resume(o.Handle), &r)
+	case "renew handle":
+		w.renewHandle(ctx, o, &r)
 	}
 	r.At = driver.Now()
 	_ = w.out.send(r) // without a reader there is nobody to tell
@@ -175,7 +181,7 @@ func (w *workerProcess) watch(l numbered) {
 	_ = w.out.send(r) // without a reader there is nobody to tell
 }
 
-// write looks whether the lock is held and then writes, which is the mistake that tokens
+// write looks whether the lock is held, unless it has looked, and then writes, which is the mistake that tokens
 // are for: anything can happen in between.
 func (w *workerProcess) write(ctx context.Context, o order, r *report) {
 	r.Kind, r.Value = kindWrote, o.Value
@@ -183,10 +189,13 @@ func (w *workerProcess) write(ctx context.Context, o order, r *report) {
 	if l == nil {
 		return
 	}
-	looked := driver.Now()
-	if err := l.Err(); err != nil {
-		r.fail(err)
-		return
+	looked := o.Looked
+	if looked == 0 {
+		looked = driver.Now()
+		if err := l.Err(); err != nil {
+			r.fail(err)
+			return
+		}
 	}
 	if o.Stop {
 		stopMyself()
@@ -214,7 +223,7 @@ func (w *workerProcess) renew(ctx context.Context, o order, r *report) {
 
 // lockOf returns the lock that an order is about, and puts its token and deadline into
 // the report; or an error, if there is no lock.
-func (w *workerProcess) lockOf(o order, r *report) Holding {
+func (w *workerProcess) lockOf(o order, r *report) *numbered {
 	w.mu.Lock()
 	l, ok := w.held[o.Lock]
 	w.mu.Unlock()
@@ -223,7 +232,7 @@ func (w *workerProcess) lockOf(o order, r *report) Holding {
 		return nil
 	}
 	r.about(l)
-	return l
+	return &l
 }
 
 // deadline is on the clock of driver.Now; 0 if there is none.
@@ -248,5 +257,8 @@ func (r *report) fail(err error) {
 	r.Nothing = errors.As(err, new(lockerError)) && !r.Unknown
 	if lost := (*locker.LostError)(nil); errors.As(err, &lost) {
 		r.Reason = lost.Reason
+	}
+	if again := (*locker.ResumeError)(nil); errors.As(err, &again) {
+		r.Handle = again.Handle
 	}
 }

@@ -10,7 +10,7 @@ import (
 func Short() ([]matrix.Subject, []matrix.Scenario) {
 	subjects := []string{"local", "singlenode", "redlock", "etcd", "zookeeper", "postgres", "postgres session"}
 	scenarios := []string{
-		"pause before the write", "unlock by a former holder", "holder cut off", "lost reply to a lock",
+		"pause before the write", "handed over", "unlock by a former holder", "holder cut off", "lost reply to a lock",
 		"late unlock", "slow answer", "server crashes", "servers disagree", "herd",
 		"pause before the write (reader first)", "herd (writer first)", "herd (slots)",
 	}
