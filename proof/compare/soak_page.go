@@ -16,7 +16,8 @@ const soakHeading = "\n## At random\n"
 const soakLegend = `
 The scenarios break one thing at a time. A soak (` + "`make soak`" + `) breaks at random. In a round four
 processes lock several names in every way that the backend declares, with leases from 100 ms to 10 s and contexts that end
-at any moment, and write through guards. Meanwhile up to four kinds of faults of the scenarios come at once, each of them
+at any moment, and write through guards. On a backend whose locks can leave their process, a holder sometimes detaches its lock. Then the same
+process or another one resumes it; or two try at once, and one at most may; or nobody does, and the lock ends with its TTL. Meanwhile up to four kinds of faults of the scenarios come at once, each of them
 every second or so, on servers that only this round uses. Then everything is mended, every call that
 waits must be granted, and every name must be free. Where somebody gives up a lock that nobody else wants, and is told that
 it holds nothing, another process must get it, unless a server may have forgotten what it was to refuse.

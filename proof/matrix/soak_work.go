@@ -47,6 +47,10 @@ func (c *crew) anything(s *seat, w *worker, rng *rand.Rand) {
 		p.Sleep(o.TTL * 3 / 2)
 		l.Write(rng.IntN(100))
 	}
+	if c.detaches(o, rng) {
+		c.handOver(l, o, rng)
+		return
+	}
 	if rng.IntN(8) == 0 { // in a context that ends at once
 		l.unlockIn(between(rng, time.Microsecond, 10*time.Millisecond))
 		return
