@@ -214,7 +214,7 @@ done`, rounds))
 	in := func(agent, command string) *process.Process {
 		cmd := exec.Command("sh", "-ec", command)
 		cmd.Dir = folder
-		return launch(t, []string{"AGENT=" + agent, "PATH=" + tools + ":" + bin(t) + ":/usr/bin:/bin"}, cmd)
+		return launch(t, []string{"ROOT=" + folder, "AGENT=" + agent, "PATH=" + tools + ":" + bin(t) + ":/usr/bin:/bin"}, cmd)
 	}
 	for _, p := range []*process.Process{in("a", "agent"), in("b", "agent"), in("c", "agent")} {
 		p.Ends(0)
@@ -223,4 +223,10 @@ done`, rounds))
 		t.Errorf("they have counted to %s, want %d", got, 3*rounds)
 	}
 	in("a", "put count").Ends(70) // it was put before
+	in("a", "take dir/b:c").Ends(0)
+	in("a", "take dir/b/c").Ends(0)
+	in("a:dir", "take d").Ends(0)
+	in("b", "mkdir sub; cd sub; timeout 1 take ../dir//b:c").Ends(124) // it waits: that is the same file
+	in("a", "put dir/b/c; cd sub; put ../dir/b:c").Ends(0)
+	in("a:dir", "put d").Ends(0)
 }

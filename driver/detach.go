@@ -120,10 +120,8 @@ func (l *Locker[H]) parse(verb string, h locker.Handle, opts []locker.Option) (d
 	if s, err = locker.ParseOptions(contract.Key{}, nil, d.Name, append([]locker.Option{locker.WithTTL(d.TTL)}, opts...)); err != nil {
 		return d, s, err
 	}
-	switch _, err = l.detacher(); {
-	case err != nil:
-	case d.Backend != l.name:
-		err = fmt.Errorf("the handle is of a lock on %s, and this is %s", d.Backend, l.name)
+	if _, err = l.detacher(); d.Backend != l.name {
+		err = fmt.Errorf("%w: the handle is of a lock on %s, and this is %s", errors.ErrUnsupported, d.Backend, l.name)
 	}
 	if err != nil {
 		err = l.wrap(verb, d.Name, err)

@@ -181,6 +181,17 @@ func (c *byHandle) accept(args []string) error {
 	return c.check()
 }
 
+// explain says what an error means for somebody who knows no more than the handle.
+func (c *byHandle) explain(err error) error {
+	switch {
+	case errors.Is(err, locker.ErrLost):
+		return fmt.Errorf("%w: it has ended, or was unlocked, resumed or broken; or -b or LOCKER_BACKEND names another store than that of \"locker lock\"", err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("%w: name the store of \"locker lock\" with -b or LOCKER_BACKEND", err)
+	}
+	return err
+}
+
 // text finds the handle.
 func (c *byHandle) text(words []string) (string, error) {
 	from := os.Stdin
@@ -215,7 +226,7 @@ type renewCommand struct {
 
 func (c *renewCommand) flags() []cli.Flag {
 	return []cli.Flag{
-		durationFlag("ttl", "the lock ends after another `DURATION`; default: that of \"locker lock\"", &c.ttl, 0),
+		durationFlag("ttl", "the lock lasts for another `DURATION` at least; default: that of \"locker lock\"", &c.ttl, 0),
 		c.fileFlag(), jsonFlag(&c.json),
 	}
 }
@@ -226,7 +237,7 @@ func (c *renewCommand) do() error {
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
 		end := after(c.ttl)
-		err := locker.RenewHandle(ctx, store, c.handle, locker.WithTTL(c.ttl))
+		err := c.explain(locker.RenewHandle(ctx, store, c.handle, locker.WithTTL(c.ttl)))
 		if err == nil && c.json {
 			err = answerJSON(lockedJSON{Name: c.lock.Name, End: end})
 		}

@@ -50,7 +50,7 @@ func newProgram() *program {
 	p := &program{backend: b}
 	p.Command = &cli.Command{
 		Name:  "locker",
-		Usage: "runs a command while it holds a lock, and looks at locks",
+		Usage: "runs a command while it holds a lock, hands locks on, and looks at them",
 		Flags: []cli.Flag{b.flag()},
 		Commands: []*cli.Command{
 			p.entry("run", "NAME… -- COMMAND [ARG…]", "run COMMAND while holding the lock NAME, or several", &runCommand{wanted: wanted{backend: b}}),

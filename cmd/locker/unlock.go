@@ -50,7 +50,7 @@ func (c *unlockCommand) accept(args []string) (err error) {
 		return errors.New("--token goes with --force")
 	}
 	err = c.byHandle.accept(args)
-	if err != nil && len(args) > 0 && args[0] != "-" {
+	if err != nil && len(args) == 1 && args[0] != "-" && c.file == "" && !handles.MatchString(args[0]) && locker.CheckName(args[0]) == nil {
 		return fmt.Errorf("%w; to take the lock of that name from a holder that is dead or stuck, add --force: a live one goes on for a while without knowing", err)
 	}
 	return err
@@ -61,7 +61,7 @@ func (c *unlockCommand) do() error {
 		return c.ask(c.free)
 	}
 	return c.ask(func(ctx context.Context, store open.Backend) error {
-		err := locker.UnlockHandle(ctx, store, c.handle)
+		err := c.explain(locker.UnlockHandle(ctx, store, c.handle))
 		if err == nil && c.json {
 			err = answerJSON(unlockedJSON{Name: c.lock.Name, Held: true})
 		}

@@ -274,7 +274,11 @@ func whoHas(info locker.Info, err error) string {
 	case info.Holder == "":
 		return "somebody unknown has it"
 	}
-	return fmt.Sprintf("%q has it, with token %d", info.Holder, info.Token)
+	has := fmt.Sprintf("%q has it, with token %d", info.Holder, info.Token)
+	if info.TimeLeft > 0 {
+		has += fmt.Sprintf(", for another %v unless it is renewed", info.TimeLeft.Round(time.Millisecond))
+	}
+	return has
 }
 
 // giveBack unlocks and closes. Its errors are for the user.
