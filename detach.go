@@ -65,7 +65,8 @@ type Resumer interface {
 //
 // An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody else. After an [ErrOutcomeUnknown] it may have been
 // resumed or not: the error is a [*ResumeError], whose handle stands for both cases, so that the caller can try again. After any other error nothing
-// has happened, and the handle is as good as before.
+// has happened, and the handle is as good as before. If ctx came from another lock (Bind, Do, a Set), the error wraps its cause, and an ErrLost may be that one's: the [LostError]
+// names it.
 func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, error) {
 	r, s, err := resumer("resume", l, h, opts)
 	if err != nil {
@@ -81,7 +82,8 @@ func Resume(ctx context.Context, l Locker, h Handle, opts ...Option) (*Lock, err
 //
 // An [ErrLost] says that the lock has ended, was broken, or was resumed by somebody. Then nothing has happened: what somebody else has by now lasts no
 // longer than before. After an [ErrUnavailable], which an [ErrRefused] is too, the lock may have been renewed or not. After any other error nothing has
-// happened. It is always safe to ask again.
+// happened. It is always safe to ask again. If ctx came from another lock (Bind, Do, a Set), the error wraps its cause, and an ErrLost may be that one's: the [LostError] names
+// it. A Resume that was not answered may still be carried out after a renewal, with its own TTL.
 func RenewHandle(ctx context.Context, l Locker, h Handle, opts ...Option) error {
 	r, _, err := resumer("renew", l, h, nil)
 	if err != nil {
@@ -90,8 +92,8 @@ func RenewHandle(ctx context.Context, l Locker, h Handle, opts ...Option) error 
 	return r.RenewHandle(ctx, h, opts...)
 }
 
-// UnlockHandle frees a lock that was detached, in one step. Whoever has the handle can do so, in any process. Then the handle is used up. UnlockHandle asks once, and
-// waits for the store for five seconds at most.
+// UnlockHandle frees a lock that was detached, in one step. Whoever has the handle can do so, in any process. Then the handle is used up. As with [Lock.Unlock], the end of ctx
+// does not stop it: UnlockHandle waits for the store for five seconds at most, or with the handle of a [ResumeError] for five seconds for each attempt that it stands for.
 //
 // An [ErrLost] says that the lock has ended, was broken, was resumed by somebody, or was unlocked by the handle before. Then nothing has happened: what somebody else has by now
 // stays. After an [ErrUnavailable], which an [ErrRefused] is too, the lock may have been freed or not. After any other error nothing has happened. It is always

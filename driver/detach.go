@@ -148,7 +148,7 @@ func (l *Locker[H]) takeOver(ctx context.Context, c *call[H]) (t *turn[H], err e
 	switch {
 	case isLost:
 		return nil, &locker.LostError{Name: d.Name, Reason: lost.Reason, Cause: lost.Cause}
-	case errors.Is(err, errors.ErrUnsupported):
+	case err != nil && left == Nothing && errors.Is(err, errors.ErrUnsupported): // which some errors of the system are, too
 		return nil, err
 	case err != nil && left == Nothing:
 		return nil, ended(ctx).unavailable(err)
@@ -172,7 +172,7 @@ func (l *Locker[H]) RenewHandle(ctx context.Context, h locker.Handle, opts ...lo
 
 // UnlockHandle implements [locker.Resumer].
 func (l *Locker[H]) UnlockHandle(ctx context.Context, h locker.Handle) error {
-	return l.byHandle(ctx, "unlock", h, nil, l.releaseInOrder)
+	return l.byHandle(context.WithoutCancel(ctx), "unlock", h, nil, l.releaseInOrder)
 }
 
 // byHandle has do ask the store about the attempts that a handle names, of which one at most has the lock. Nobody in this process believes in the lock, so it
@@ -201,9 +201,7 @@ func (l *Locker[H]) byHandle(ctx context.Context, verb string, h locker.Handle, 
 		hs, err = l.adopt(d, &newRequest(d.Name, s).Request)
 	}
 	if err == nil {
-		within, cancel := context.WithTimeout(causeless(ctx), resumeTime)
-		defer cancel()
-		err = anyOf(do(within, hs, s.TTL), d.Name)
+		err = anyOf(do(causeless(ctx), hs, s.TTL), d.Name)
 		if err != nil && !errors.Is(err, locker.ErrLost) {
 			err = ended(ctx).unavailable(err)
 		}
@@ -250,6 +248,8 @@ func anyOf(answers []error, name string) (failed error) {
 }
 
 func (l *Locker[H]) renewAll(ctx context.Context, hs []H, ttl time.Duration) []error {
+	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	defer cancel()
 	since := l.now()
 	answers := l.renewInStore(ctx, hs)
 	if took := l.now().Sub(since); took >= ttl-Drift(ttl) {
@@ -262,10 +262,15 @@ func (l *Locker[H]) renewAll(ctx context.Context, hs []H, ttl time.Duration) []e
 	return answers
 }
 
-// releaseInOrder asks for one after another. A Resume that is still under way moves the lock from one to a later one, and never back.
+// releaseInOrder asks for one after another. A Resume that is still under way moves the lock from one to a later one, and never back. Each has its own time:
+// where the store is slow, asking again would begin with the first one again.
 func (l *Locker[H]) releaseInOrder(ctx context.Context, hs []H, _ time.Duration) (answers []error) {
 	for _, h := range hs {
-		err := Caught(func() error { return l.store.Release(ctx, h, 0) })
+		err := Caught(func() error {
+			ctx, cancel := context.WithTimeout(ctx, resumeTime)
+			defer cancel()
+			return l.store.Release(ctx, h, 0)
+		})
 		answers = append(answers, err)
 		if _, isLost := errors.AsType[*locker.LostError](err); !isLost {
 			break

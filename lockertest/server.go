@@ -178,7 +178,7 @@ func (s *server) acquire(a *attempt, queue bool) answer {
 	case a.withdrawn || e.usedUp[a.id]:
 		return answer{withdrawn: true}
 	case h != nil && h.state == held: // the same answer to a request that is sent again
-		h.end = now.Add(a.req.TTL)
+		h.end = max(h.end, now.Add(a.req.TTL)) // as in renew
 	case h != nil && h.state == reserved:
 		e.holds = slices.DeleteFunc(e.holds, func(other *hold) bool { return other == h })
 		e.grant(a, now)

@@ -172,3 +172,98 @@ func TestRequestThatArrivesAfterItsLockWasFreedByAHandleIsRefused(t *testing.T) 
 		t.Errorf("the late request has token %d", token)
 	}
 }
+
+// What is late here is the first statement of the process that had the lock first, or a Resume that was sent twice.
+func TestLateStatementDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]string{
+		"acquire":           `SELECT (lockstile_acquire_5('a', $1, 5000, '', false, '', 0, 0, false))._token`,
+		"resume sent twice": `SELECT lockstile_resume_5('a', $1, 5000, '', ARRAY['aaaaaaaaaaaaaaaaaaaaaa'], 60000, false)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := database(t)
+			l := newLocker(t, url, postgres.Options{})
+			h := detached(t, l, "a", locker.WithTTL(5*time.Second))
+			d, err := contract.ParseHandle(string(h))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := locker.RenewHandle(soon(t), l, h, locker.WithTTL(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := l.Inspect(soon(t), "a")
+			query[int64](t, connect(t, url), late, d.IDs[0])
+			if info, err := l.Inspect(soon(t), "a"); err != nil || info.TimeLeft < 50*time.Minute {
+				t.Errorf("a renewal for an hour was confirmed, then a late statement arrives, and there are left %v, %v", info.TimeLeft, err)
+			} else if info.Token != before.Token {
+				t.Errorf("token %d was %d", info.Token, before.Token)
+			}
+		})
+	}
+}
+
+// An answer of an unknown form may be a grant, as after Acquire.
+func TestResumeWhoseAnswerNobodyUnderstandsMayHaveHappened(t *testing.T) {
+	t.Parallel()
+	for what, answer := range map[string]string{"zero": "0::bigint", "null": "NULL::bigint", "a number that is no loss": "-7::bigint"} {
+		t.Run(what, func(t *testing.T) {
+			url := database(t)
+			l, admin := newLocker(t, url, postgres.Options{}), connect(t, url)
+			h := detached(t, l, "a", locker.WithTTL(time.Hour))
+			exec(t, admin, `ALTER FUNCTION lockstile_resume_5 RENAME TO granting`)
+			exec(t, admin, `CREATE FUNCTION lockstile_resume_5(_name text, _value text, _ttl bigint, _holder text, _values text[], _remember bigint, _synced boolean)
+				RETURNS bigint LANGUAGE sql AS $$ SELECT CASE WHEN granting($1, $2, $3, $4, $5, $6, $7) > 0 THEN `+answer+` END $$`)
+			if lock, err := locker.Resume(soon(t), l, h); !errors.Is(err, locker.ErrOutcomeUnknown) {
+				t.Errorf("%v, and %v (ErrLost: %v)", lock, err, errors.Is(err, locker.ErrLost))
+			}
+		})
+	}
+}
+
+// The lock has ended, which Inspect, RenewHandle and Resume have said. Then it is freed.
+func TestUnlockHandleOfALeaseThatHasEndedIsALoss(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	l := newLocker(t, url, postgres.Options{})
+	h := detached(t, l, "a", locker.WithTTL(time.Second))
+	time.Sleep(1500 * time.Millisecond)
+	info, err := l.Inspect(soon(t), "a")
+	if err != nil || info.Held {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if err := locker.RenewHandle(soon(t), l, h); !errors.Is(err, locker.ErrLost) {
+		t.Fatal(err)
+	}
+	if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("RenewHandle said ErrLost: the lock has ended; then UnlockHandle says %v", err)
+	}
+}
+
+// And somebody else has had it since, with LockTx, which leaves the row.
+func TestUnlockHandleOfALeaseThatAnotherHasHadSinceIsALoss(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"who has it", "who had it"} {
+		t.Run(what, func(t *testing.T) {
+			url := database(t)
+			l := newLocker(t, url, postgres.Options{})
+			h := detached(t, l, "a", locker.WithTTL(time.Second))
+			time.Sleep(1500 * time.Millisecond)
+			tx, err := connect(t, url).Begin(soon(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := postgres.LockTx(soon(t), tx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if what == "who had it" {
+				if err := tx.Commit(soon(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := locker.UnlockHandle(soon(t), l, h); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("UnlockHandle says %v", err)
+			}
+			_ = tx.Rollback(soon(t))
+		})
+	}
+}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -184,8 +185,12 @@ func (s *store) Resume(ctx context.Context, a *attempt, ids []string) (driver.Gr
 	switch {
 	case err != nil:
 		return driver.Grant{}, driver.UnsureIf(a.unsure), err
-	case token < 0:
+	case token > 0:
+	case answer(token) != nil:
 		return driver.Grant{}, driver.Nothing, answer(token)
+	default: // it may be a grant
+		a.unsure = true
+		return driver.Grant{}, driver.Unsure, fmt.Errorf("the server gave an answer of an unknown form: %d", token)
 	}
 	return grantOf(a.req, token, 0, since), driver.Unsure, nil
 }
@@ -202,7 +207,7 @@ func (s *store) Adopt(a *attempt, id string) error {
 
 // checkValue returns an error if a value that comes from outside cannot be one of ours.
 func (a *attempt) checkValue(value string) error {
-	if len(value) != len(a.value) {
+	if _, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(value) != len(a.value) {
 		return fmt.Errorf("%w: the handle has a value that is none of this backend's", errors.ErrUnsupported)
 	}
 	return nil

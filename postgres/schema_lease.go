@@ -32,8 +32,8 @@ package postgres
 // second: nobody tells it when the key is free.
 //
 // lockstile_resume grants the lease to a value in place of another one, which another process had and has handed over. It is
-// one of _values. Each of them is refused from then on: its first request may still be on its way, and must not find the lock
-// free when it was given back. It returns the token, or -1 or -2 (forced) if none of them has the lock. The row is there all the time, so
+// one of _values. Each of them is refused from then on, whatever the answer is: its first request may still be on its way, and must not find the lock
+// free when it was given back. Sent again, it returns the same token, and ends no lease sooner. It returns the token, or -1 or -2 (forced) if none of them has the lock. The row is there all the time, so
 // the advisory key need not be taken.
 //
 // lockstile_renew returns, for each place in the arrays, 1 if the lease was started
@@ -44,7 +44,7 @@ package postgres
 //
 // lockstile_release removes everything that an attempt has in the store: the lock, a
 // reservation, and its place in the queue if it may have one. It returns 0 if the attempt
-// had the lock or its reservation, and -1 or -2 (forced) if not. That need not outlast a
+// had the lock or its reservation, and -1 or -2 (forced) if not, or if that had ended. That need not outlast a
 // crash: what is left then ends with its lease. For _remember milliseconds from then on,
 // requests with this value are refused: one may be on its way over a slower connection.
 // The refusal outlasts a crash, for a pooler may keep the request. With _keep, which outlasts a
@@ -121,7 +121,7 @@ BEGIN` + schemaStandby + `
   _slot := coalesce(_lock.slot, 0);
   IF _lock.value = _value AND NOT _lock.reserved THEN` + schemaSync + `
     PERFORM FROM lockstile_lease l WHERE l.name = _name AND l.value = _value FOR UPDATE;
-    UPDATE lockstile_lease l SET expires = clock_timestamp() + _ttl * interval '1 millisecond'
+    UPDATE lockstile_lease l SET expires = greatest(l.expires, clock_timestamp() + _ttl * interval '1 millisecond')
       WHERE l.name = _name AND l.value = _value AND l.expires > clock_timestamp();
     IF FOUND THEN
       _token := _lock.token;
@@ -181,17 +181,24 @@ DECLARE
   _entered boolean;
   _was text;
   _expires timestamptz;
+  _live boolean;
   _token bigint;
 BEGIN` + schemaStandby + `
   _entered := lockstile_enter(_name, false);
   SELECT l.value, l.expires INTO _was, _expires FROM lockstile_lease l WHERE l.name = _name AND l.value = ANY (_value || _values)
     AND NOT l.reserved AND l.slots = 0 FOR UPDATE;
-  IF NOT FOUND OR _expires <= clock_timestamp() THEN -- now that the row is locked
-    RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = ANY (_value || _values) AND m.forced) THEN -2 ELSE -1 END;
-  END IF;` + schemaSync + `
+  _live := FOUND AND _expires > clock_timestamp(); -- now that the row is locked` + schemaSync + `
   INSERT INTO lockstile_mark AS m (value, forced, until)
   SELECT v, false, clock_timestamp() + _remember * interval '1 millisecond' FROM unnest(_values) v
   ON CONFLICT (value) DO UPDATE SET until = greatest(m.until, excluded.until);
+  IF NOT _live THEN
+    RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = ANY (_value || _values) AND m.forced) THEN -2 ELSE -1 END;
+  END IF;
+  IF _was = _value THEN -- it is sent again
+    UPDATE lockstile_lease l SET expires = greatest(l.expires, clock_timestamp() + _ttl * interval '1 millisecond')
+      WHERE l.name = _name AND l.value = _value RETURNING l.token INTO _token;
+    RETURN _token;
+  END IF;
   SELECT nextval('lockstile_token') * 1024 INTO _token` + schemaDraw + `;` + schemaNote + `
   UPDATE lockstile_lease l SET value = _value, token = _token, holder = _holder, expires = clock_timestamp() + _ttl * interval '1 millisecond'
     WHERE l.name = _name AND l.value = _was;
@@ -245,12 +252,11 @@ BEGIN
     RETURN 0;
   END IF;
   DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
-    RETURNING EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name) INTO _waited;
-  _done := FOUND;
+    RETURNING EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name), l.expires > clock_timestamp() INTO _waited, _done;
   IF coalesce(_waited, _queued) THEN
     PERFORM lockstile_pass(_name, _value);
   END IF;
-  IF _done THEN
+  IF coalesce(_done, false) THEN
     RETURN 0;
   END IF;
   RETURN CASE WHEN EXISTS (SELECT FROM lockstile_mark m WHERE m.value = _value AND m.forced) THEN -2 ELSE -1 END;

@@ -236,15 +236,18 @@ func TestWhatNobodyCanAskByAHandleIsRefused(t *testing.T) {
 			return locker.RenewHandle(ctx, l, h)
 		}
 		calls := []func(context.Context, locker.Locker, locker.Handle) error{renew, locker.UnlockHandle}
-		over, cancel := context.WithCancelCause(soon(t))
-		cancel(errLost)
 		for _, ask := range calls {
 			if err := ask(soon(t), locker.WithCounter(l, numbers(1), 0), h); !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("with a counter: %v", err)
 			}
-			if err := ask(over, l, h); !errors.Is(err, errLost) || errors.Is(err, locker.ErrUnavailable) {
-				t.Errorf("in a context that has ended: %v", err)
-			}
+		}
+		over, cancel := context.WithCancelCause(soon(t))
+		cancel(errLost)
+		if err := renew(over, l, h); !errors.Is(err, errLost) || errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("renewed in a context that has ended: %v", err)
+		}
+		if err := locker.UnlockHandle(over, l, h); err != nil {
+			t.Errorf("unlocked in a context that has ended: %v", err)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)

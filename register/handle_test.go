@@ -3,6 +3,8 @@ package register_test
 import (
 	"context"
 	"errors"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,4 +163,123 @@ func TestResumeThatArrivesDuringAnUnlockByItsHandleLeavesNoLock(t *testing.T) {
 			t.Errorf("%+v, %v", info, err)
 		}
 	})
+}
+
+func processes(t *testing.T) (a, b, c *lockertest.Locker) {
+	t.Helper()
+	a = lockertest.New()
+	b, c = a.Another(), a.Another()
+	t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+	return a, b, c
+}
+
+// A waiter's request is on its way over a connection that stalls. It asks again, has the lock, detaches it, and another process renews it for an hour.
+// Then the first request arrives: it is answered with the same grant, and starts the lease anew, with the first TTL.
+func TestLateFirstRequestDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := processes(t)
+		lock(t, b, "a", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+		got := make(chan *locker.Lock, 1)
+		go func() {
+			next, err := a.Lock(context.Background(), "a", locker.WithTTL(6*time.Second))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- next
+		}()
+		time.Sleep(9 * time.Second)
+		a.Link().Stall()
+		held := <-got
+		if requests, _ := a.Link().HeldBack(); requests == 0 {
+			t.Fatal("nothing is on its way")
+		}
+		h := detach(t, held)
+		renewByHandle(t, b, h, locker.WithTTL(time.Hour))
+		a.Link().Deliver()
+		time.Sleep(10 * time.Second)
+		if info, err := b.Inspect(soon(t), "a"); err != nil || !info.Held {
+			t.Errorf("ten seconds after a renewal for an hour that was confirmed: held %v, %v", info.Held, err)
+		}
+	})
+}
+
+// Each answer takes three seconds, so that one request fits into the five of a call. Resume works. UnlockHandle of a handle with two ids never does.
+func TestHandleOfAResumeErrorIsUnlockedOnASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := processes(t)
+		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+		b.Link().CutReplies()
+		_, err := locker.Resume(soon(t), b, h, locker.WithTTL(time.Hour))
+		failed, ok := errors.AsType[*locker.ResumeError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		b.Link().Heal()
+		b.Link().Delay(1500 * time.Millisecond)
+		for range 10 {
+			if err = locker.UnlockHandle(context.Background(), b, failed.Handle); err == nil {
+				return
+			}
+		}
+		t.Errorf("ten calls, and each request is answered after three seconds: %v", err)
+	})
+}
+
+// The file system has replaced the file, and cannot sync the directory (ENOTSUP, which errors.Is takes for errors.ErrUnsupported). What register/file returns then,
+// lockdir.SyncDir's error, is no refusal.
+func TestResumeWhoseWriteEndsWithAnErrorOfTheSystemMayHaveHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(registertest.Memory)
+		s := &script{Store: m}
+		a, b := process(t, m, aged), process(t, s, aged)
+		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+		s.swap(func(name, version string, record []byte) (string, error) {
+			if _, err := m.Swap(context.Background(), name, version, record); err != nil {
+				t.Error(err)
+			}
+			return "", &os.PathError{Op: "sync", Path: "dir", Err: syscall.ENOTSUP}
+		})
+		_, err := locker.Resume(soon(t), b, h)
+		s.swap(nil)
+		if failed, ok := errors.AsType[*locker.ResumeError](err); ok {
+			h = failed.Handle
+		}
+		if err2 := locker.UnlockHandle(soon(t), a, h); err2 != nil {
+			info, _ := a.Inspect(soon(t), "a")
+			t.Errorf("Resume says %v (ErrUnavailable %v, ErrOutcomeUnknown %v), and its handle: %v; held %v for another %v",
+				err, errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrOutcomeUnknown), err2, info.Held, info.TimeLeft)
+		}
+	})
+}
+
+// A handle stands for three attempts. Two Resumes that were not answered, and the answers to the unlock, arrive in every order.
+func TestUnlockByAHandleBesideLateResumesInEveryOrder(t *testing.T) {
+	for order := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			a, b, c := processes(t)
+			d := a.Another()
+			defer d.Close()
+			h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
+			b.Link().Cut()
+			_, err := locker.Resume(soon(t), b, h)
+			failed, _ := errors.AsType[*locker.ResumeError](err)
+			c.Link().Cut()
+			_, err = locker.Resume(soon(t), c, failed.Handle)
+			both, _ := errors.AsType[*locker.ResumeError](err)
+			d.Link().CutReplies()
+			said := make(chan error)
+			go func() { said <- locker.UnlockHandle(context.Background(), d, both.Handle) }()
+			synctest.Wait()
+			steps := []func(){b.Link().Deliver, c.Link().Deliver, d.Link().CutRepliesAfterOne}
+			for _, i := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}[order] {
+				steps[i]()
+				synctest.Wait()
+			}
+			d.Link().Deliver()
+			err = <-said
+			if info, _ := a.Inspect(soon(t), "a"); err != nil || info.Held {
+				t.Errorf("order %d: %v, held %v", order, err, info.Held)
+			}
+		})
+	}
 }

@@ -125,3 +125,38 @@ func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
 		t.Errorf("after a renewal for an hour, that was confirmed, %s ms were left; then a late one made it %s ms", before, after)
 	}
 }
+
+// Those who wait in the same process, and in another one, are woken.
+func TestWaitersAreWokenByUnlockHandle(t *testing.T) {
+	srv := testserver.Redis(t)
+	a, b := newLocker(t, srv.Addr(), singlenode.Options{}), newLocker(t, srv.Addr(), singlenode.Options{})
+	for _, waits := range []*singlenode.Locker{a, b} {
+		held := mustLock(t, a, "a", locker.WithTTL(time.Hour))
+		got := make(chan *locker.Lock, 3)
+		for range 3 {
+			go func() {
+				next, err := waits.Lock(patience(t), "a", locker.WithTTL(time.Hour))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- next
+			}()
+		}
+		time.Sleep(200 * time.Millisecond)
+		h, err := held.Detach(patience(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		began := time.Now()
+		if err := locker.UnlockHandle(patience(t), a, h); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			mustUnlock(t, <-got)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("after %v", took)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockstile/locker/internal/async"
 	"github.com/lockstile/locker/internal/netproxy"
 	"github.com/lockstile/locker/internal/testserver"
 )
@@ -216,5 +220,43 @@ func TestLongestTextOfAHolder(t *testing.T) {
 	p := launch(t, "lock", "-b", url, "--holder", strings.Repeat("h", 256), "x")
 	if status := ended(t, p); status != 0 {
 		t.Errorf("status %d: %s", status, p.errs)
+	}
+}
+
+// Whoever is to read the token hangs, and a signal comes: the lock is to be given back. While the store is asked for that, the reader goes on: the call that prints,
+// which nobody waits for any more, then replaces the file, which has the handle of another lock.
+func TestHandleOfAnotherLockIsNotReplacedAfterASignal(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "handle")
+	if err := os.WriteFile(file, []byte("the handle of another lock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	stdout := os.Stdout
+	os.Stdout = w
+	defer func() { os.Stdout = stdout; _ = w.Close() }()
+	_ = w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil { // until nothing more goes into the pipe
+		_, err = w.Write(make([]byte, 1<<12))
+	}
+	_ = w.SetWriteDeadline(time.Time{})
+
+	signals := make(chan os.Signal, 1)
+	c := &lockCommand{file: file}
+	time.AfterFunc(100*time.Millisecond, func() { signals <- syscall.SIGTERM })
+	// as in handOut
+	ended := until(signals, func(ctx context.Context) {
+		err = async.Do(ctx, func() error { return c.print(ctx, lockedJSON{Name: "x", Token: 7, Handle: "of x"}) })
+	})
+	if ended == nil || !errors.As(err, new(*signalError)) && err == nil {
+		t.Fatalf("%v, %v", ended, err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }() // here the lock is given back
+	time.Sleep(300 * time.Millisecond)
+	if has := readFile(t, file); has != "the handle of another lock\n" {
+		t.Errorf("the lock x is given back, and the file has the handle %q", has)
 	}
 }

@@ -80,7 +80,7 @@ func (c *lockCommand) handOut(h hold, signals <-chan os.Signal) error {
 		return exit{statusOf(err), errors.Join(err, h.giveBack())}
 	}
 	l := lockedJSON{h.lock.Name(), uint64(token), end, string(handle)}
-	ended := until(signals, func(ctx context.Context) { err = async.Do(ctx, func() error { return c.print(l) }) }) // who reads may hang
+	ended := until(signals, func(ctx context.Context) { err = async.Do(ctx, func() error { return c.print(ctx, l) }) }) // who reads may hang
 	status := statusOf(err)
 	if ended != nil {
 		status, err = ended.status(), fmt.Errorf("the lock %q is given back: locker was %w", l.Name, ended)
@@ -104,13 +104,13 @@ type lockedJSON struct {
 // after is when a lock ends at the earliest whose TTL is counted from a request that is yet to be sent.
 func after(ttl time.Duration) time.Time { return time.Now().Add(ttl).UTC().Truncate(time.Second) }
 
-// print writes the file last: it may have the handle of another lock, which is lost with that.
-func (c *lockCommand) print(l lockedJSON) error {
+// print writes the file last: it may have the handle of another lock, which is lost with that. So it does not write it when ctx has ended meanwhile.
+func (c *lockCommand) print(ctx context.Context, l lockedJSON) error {
 	handle, text := l.Handle, l.Handle
 	if c.file != "" {
 		l.Handle, text = "", fmt.Sprint(l.Token)
 	}
-	err := tell(c.json, l, text+"\n")
+	err := cmp.Or(tell(c.json, l, text+"\n"), context.Cause(ctx))
 	if err == nil && c.file != "" {
 		if err = writeSecret(c.file, handle); err != nil {
 			err = output(fmt.Errorf("the handle: %w", err))

@@ -40,13 +40,13 @@ func TestWaitIsExplainedByTheKindOfTheHold(t *testing.T) {
 	t.Parallel()
 	two := make([]locker.Holder, 2)
 	for want, info := range map[string]locker.Info{
-		"nobody is seen to have it":                                   {},
-		"it is shared, by 2":                                          {Held: true, Kind: locker.KindShared, Holders: two},
-		"2 of 3 slots are taken":                                      {Held: true, Kind: locker.KindSlots, Slots: 3, Holders: two},
-		"somebody unknown has it":                                     {Held: true},
-		`"a\nb" has it, with token 7`:                                 {Held: true, Holder: "a\nb", Token: 7},
+		"nobody is seen to have it":   {},
+		"it is shared, by 2":          {Held: true, Kind: locker.KindShared, Holders: two},
+		"2 of 3 slots are taken":      {Held: true, Kind: locker.KindSlots, Slots: 3, Holders: two},
+		"somebody unknown has it":     {Held: true},
+		`"a\nb" has it, with token 7`: {Held: true, Holder: "a\nb", Token: 7},
 		`"a" has it, with token 7, for another 3s unless it is renewed`: {Held: true, Holder: "a", Token: 7, TimeLeft: 3 * time.Second},
-		"nobody has it, and it is kept for another 3s (minimum hold)": {Held: true, Kept: true, Holder: "a", TimeLeft: 3 * time.Second},
+		"nobody has it, and it is kept for another 3s (minimum hold)":   {Held: true, Kept: true, Holder: "a", TimeLeft: 3 * time.Second},
 	} {
 		if got := whoHas(info, nil); got != want {
 			t.Errorf("%+v: %s, want %s", info, got, want)

@@ -29,7 +29,11 @@ func (n *Node) Resume(ctx context.Context, a *Attempt, values []string, since dr
 	if code, ok := reply.(int64); ok && code < 0 {
 		return Standing{}, gone(code)
 	}
-	return standing(a.Request, reply)
+	s, err := standing(a.Request, reply)
+	if err != nil {
+		a.unsure.Store(true) // it may be a grant
+	}
+	return s, err
 }
 
 // Adopt gives an attempt that has asked for nothing yet the value of one that another process had. It can be renewed and released then. An

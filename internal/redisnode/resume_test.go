@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/driver"
 	"github.com/lockstile/locker/internal/testserver"
@@ -183,5 +185,58 @@ func TestLockThatWasBrokenIsNotResumed(t *testing.T) {
 	_, err := n.Resume(background(t), newAttempt(t, "a"), []string{a.Value}, driver.Now())
 	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != locker.ReasonForced {
 		t.Error(err)
+	}
+}
+
+// The client has sent the first request twice. The second one arrives when the lock was detached, and renewed by its handle for an hour.
+func TestLateFirstRequestDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	other, _ := client(t, srv.Addr())
+	first := newAttempt(t, "a")
+	mustGrant(t, n, first)
+	byHandle := adopted(t, first)
+	hour := *byHandle.Request
+	hour.TTL = time.Hour
+	byHandle.Request = &hour
+	if err := other.Renew(background(t), []*Attempt{byHandle})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Acquire(background(t), first, Ask{}); err != nil {
+		t.Log(err)
+	}
+	if v, err := n.Look(background(t), first.Keys); err != nil || v.TimeLeft < 50*time.Minute {
+		t.Errorf("a renewal for an hour was confirmed, then a late request arrives, and there are left %v, %v", v.TimeLeft, err)
+	}
+}
+
+// An answer of an unknown form may be a grant, as after Acquire: a caller who is told that nothing has happened keeps a handle that is good for nothing.
+func TestResumeWhoseAnswerNobodyUnderstandsMayHaveHappened(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	first, second := newAttempt(t, "a"), newAttempt(t, "a")
+	mustGrant(t, n, first)
+	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer rdb.Close()
+	rdb.AddHook(new(garbling))
+	_, err := New(rdb, 0).Resume(background(t), second, []string{first.Value}, driver.Now())
+	if err == nil || !second.Unsure() {
+		t.Errorf("%v, and the attempt is taken to have left nothing; the lock has its value: %v", err, srv.Do("GET", "a") == second.Value)
+	}
+}
+
+// The lock has ended when it is resumed. Then the first request of its process arrives for the second time.
+func TestRequestThatArrivesAfterAResumeInVainMakesNoLock(t *testing.T) {
+	srv := testserver.Redis(t)
+	n, _ := client(t, srv.Addr())
+	other, _ := client(t, srv.Addr())
+	first := newAttempt(t, "a")
+	mustGrant(t, n, first)
+	srv.Do("DEL", "a")
+	if _, err := other.Resume(background(t), newAttempt(t, "a"), []string{first.Value}, driver.Now()); !errors.Is(err, locker.ErrLost) {
+		t.Fatal(err)
+	}
+	if s, err := n.Acquire(background(t), first, Ask{}); err == nil && s.First > 0 {
+		t.Errorf("the late request: %+v, and nobody has it", s)
 	}
 }
