@@ -58,7 +58,7 @@ func locks(t testing.TB, dir string) *register.Locker {
 	return l
 }
 
-var soon, lock, unlock, until = locktest.Soon, locktest.Try, locktest.Unlock, locktest.Until
+var soon, lock, unlock = locktest.Soon, locktest.Try, locktest.Unlock
 
 // files returns what is in a directory, without the spare file.
 func files(t testing.TB, dir string) map[string]string {
