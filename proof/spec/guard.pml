@@ -37,7 +37,7 @@
  *
  *   `do.go`: `do`, `claim`, `check`
  *   `fencing/fencing.go`: `Check`, `Write`, `enter`
- *   `internal/redisnode/lua/acquire.lua`: `grant`
+ *   `internal/redisnode/lua/grant.lua`: `grant`
  *
  * Bounds: at most GRANTS grants, any number of writes in any order. Two grants show each break
  * that there is. Marks only rise: so take out of a history all that is done by anybody but the

@@ -38,7 +38,7 @@
  *   `redlock/majority.go`: `judge`, `common`, `majority`, `tally`
  *   `redlock/attempt.go`: `ask`, `raise`, `mayHold`
  *   `redlock/renew.go`: `Renew`, `unanswered`
- *   `internal/redisnode/lua/acquire.lua`: `grant`, `internal/redisnode/lua/quorum/clock.lua`: `clock`,
+ *   `internal/redisnode/lua/grant.lua`: `grant`, `internal/redisnode/lua/quorum/clock.lua`: `clock`,
  *   `internal/redisnode/lua/quorum/vote.lua`, `internal/redisnode/lua/raise.lua`
  *   `internal/redisnode/quorum.go`: `NewOfQuorum`, `Raise`
  *   `internal/redisnode/lua/renew.lua`
