@@ -365,3 +365,25 @@ func TestReleaseWaitsForNoPreparation(t *testing.T) {
 		t.Errorf("Unlock without an answer: %v", err)
 	}
 }
+
+// Goal: whoever gives back what has ended is told so, and keeps nobody out.
+func TestReleaseOfALeaseThatHasEndedGivesNothingBack(t *testing.T) {
+	t.Parallel()
+	admin := emptySchema(t)
+	for what, sql := range map[string][2]string{
+		"exclusive": {`SELECT (lockstile_acquire_5('e', 'v', 1, '', false, '', 0, 0, false))._token`, `SELECT lockstile_release_5('e', 'v', false, 0, 0)`},
+		"kept":      {`SELECT (lockstile_acquire_5('k', 'v', 1, '', false, '', 0, 0, false))._token`, `SELECT lockstile_release_5('k', 'v', false, 0, 60000)`},
+		"shared":    {`SELECT (lockstile_acquire_5('s', 'v', 1, '', false, '', 0, 0, false, -1))._token`, `SELECT lockstile_release_5('s', 'v', false, 0, 0, true)`},
+	} {
+		if token := query[int64](t, admin, sql[0]); token <= 0 {
+			t.Fatalf("%s: %d", what, token)
+		}
+		query[string](t, admin, `SELECT pg_sleep(0.01)::text`)
+		if code := query[int64](t, admin, sql[1]); code != -1 {
+			t.Errorf("%s: its release is answered %d", what, code)
+		}
+	}
+	if n := query[int64](t, admin, `SELECT count(*) FROM lockstile_lease WHERE expires > clock_timestamp()`); n > 0 {
+		t.Errorf("%d leases are there", n)
+	}
+}

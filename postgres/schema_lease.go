@@ -86,7 +86,7 @@ DECLARE
   _set text;
 BEGIN
   PERFORM lockstile_enter(_name, true);` + schemaLazy + `
-  DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value
+  DELETE FROM lockstile_lease l WHERE l.name = _name AND l.value = _value AND l.expires > clock_timestamp()
     AND NOT EXISTS (SELECT FROM lockstile_queue w WHERE w.name = _name);
   IF NOT FOUND THEN
     RAISE EXCEPTION USING ERRCODE = 'LS001';

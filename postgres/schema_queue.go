@@ -125,7 +125,7 @@ DECLARE
   _heard boolean := ` + schemaHeard + `;
 BEGIN
   UPDATE lockstile_lease l SET value = '-' || _value, expires = clock_timestamp() + _keep * interval '1 millisecond'
-    WHERE l.name = _name AND l.value = _value;
+    WHERE l.name = _name AND l.value = _value AND l.expires > clock_timestamp();
   IF NOT FOUND THEN
     UPDATE lockstile_lease l SET expires = l.expires WHERE l.name = _name AND l.value = '-' || _value;
     RETURN FOUND;

@@ -284,21 +284,16 @@ func (p *player) renews(c *client) string {
 
 // releases gives the lock back, or keeps it: again only for what is left, as the driver does.
 func (p *player) releases(c *client, keep time.Duration) string {
-	ended := p.rules["what has ended is there"] && !c.gave && p.now > c.end
 	switch {
-	case ended || c.req.Kind != locker.KindExclusive:
+	case c.req.Kind != locker.KindExclusive:
 		keep = 0
 	case c.kept > p.now:
 		keep = c.kept - p.now
 	case keep > 0:
 		c.kept = p.now + keep
 	}
-	words := c.said(p.Release(c.attempt, keep))
-	c.stage, c.gave = over, true
-	if ended {
-		return ""
-	}
-	return words
+	defer func() { c.stage, c.gave = over, true }()
+	return c.said(p.Release(c.attempt, keep))
 }
 
 // breaks takes the lock from all. Where slots are reserved, which one a waiter gets depends on who comes first.

@@ -107,9 +107,6 @@ func differences() []difference {
 		{"somebody has to notice", "postgres", "postgres/schema_queue.go", "the next in the queue is told to look again by then, so that somebody notices",
 			[]op{{ask, a, 2, ttl}, {ask, b, 2, ttl}, {ask, c, 2, ttl}, {ask, d, 2, ttl}, {ask, e, 2, ttl}, {verb: stop, who: c}, {verb: stop, who: d},
 				{verb: stop, who: e}, {verb: breakAll}, {verb: pass, d: 600 * time.Millisecond}, {ask, c, 2, ttl}, {ask, d, 2, ttl}}},
-		// It can be released, and nobody is told that it was lost.
-		{"what has ended is there", "postgres", "postgres/schema.go", "after its end until the name is locked again or the row is swept away",
-			[]op{{ask, a, exclusive, ttl}, {verb: stop, who: a}, {verb: pass, d: ttl + 200*time.Millisecond}, {verb: release, who: a}}},
 	}
 }
 
