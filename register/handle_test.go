@@ -15,19 +15,33 @@ import (
 	"github.com/lockstile/locker/register/registertest"
 )
 
+func processes(t *testing.T) (a, b, c *lockertest.Locker) {
+	t.Helper()
+	a = lockertest.New()
+	b, c = a.Another(), a.Another()
+	t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+	return a, b, c
+}
+
+// resumedUnheard has a process resume a lock without an answer, and returns the handle that the error has.
+func resumedUnheard(t *testing.T, l locker.Locker, h locker.Handle, opts ...locker.Option) locker.Handle {
+	t.Helper()
+	_, err := locker.Resume(soon(t), l, h, opts...)
+	failed, ok := errors.AsType[*locker.ResumeError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	return failed.Handle
+}
+
 func TestHandleOfManyResumesThatFailedStandsForTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{Store: new(registertest.Memory)}
 		a, b := process(t, s, aged), process(t, s, aged)
 		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
 		s.swap(func(string, string, []byte) (string, error) { return "", errLost })
-		for n := range 40 {
-			_, err := locker.Resume(soon(t), b, h)
-			var failed *locker.ResumeError
-			if !errors.As(err, &failed) {
-				t.Fatalf("try %d: %v", n, err)
-			}
-			h = failed.Handle
+		for range 40 {
+			h = resumedUnheard(t, b, h)
 		}
 		s.swap(nil)
 		going, err := locker.Resume(soon(t), b, h)
@@ -65,9 +79,7 @@ func TestRenewalUnderWayAtDetachDoesNotShortenWhatAHandleHasRenewed(t *testing.T
 
 func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		b, c := a.Another(), a.Another()
-		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		a, b, c := processes(t)
 		h := detach(t, lock(t, a, "b", locker.WithTTL(30*time.Second)))
 		c.Link().Cut()
 		if err := locker.RenewHandle(soon(t), c, h); !errors.Is(err, locker.ErrUnavailable) {
@@ -84,9 +96,7 @@ func TestLateRenewalDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
 
 func TestRenewalByAHandleWhoseAnswerComesAfterTheTTLIsNoSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		b, c := a.Another(), a.Another()
-		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		a, b, c := processes(t)
 		h := detach(t, lock(t, a, "a", locker.WithTTL(2*time.Second)))
 		b.Link().CutReplies()
 		answer := make(chan error)
@@ -139,19 +149,13 @@ func TestResumeOfAProcessThatReadsFromACopyThatIsBehind(t *testing.T) {
 // attempts. The Resume arrives between the requests for the two.
 func TestResumeThatArrivesDuringAnUnlockByItsHandleLeavesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := lockertest.New()
-		b, c := a.Another(), a.Another()
-		t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
+		a, b, c := processes(t)
 		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
 		c.Link().Cut()
-		_, err := locker.Resume(soon(t), c, h)
-		failed, ok := errors.AsType[*locker.ResumeError](err)
-		if !ok {
-			t.Fatal(err)
-		}
+		either := resumedUnheard(t, c, h)
 		b.Link().CutReplies()
 		answer := make(chan error)
-		go func() { answer <- locker.UnlockHandle(soon(t), b, failed.Handle) }()
+		go func() { answer <- locker.UnlockHandle(soon(t), b, either) }()
 		synctest.Wait()
 		c.Link().Deliver()
 		synctest.Wait()
@@ -163,14 +167,6 @@ func TestResumeThatArrivesDuringAnUnlockByItsHandleLeavesNoLock(t *testing.T) {
 			t.Errorf("%+v, %v", info, err)
 		}
 	})
-}
-
-func processes(t *testing.T) (a, b, c *lockertest.Locker) {
-	t.Helper()
-	a = lockertest.New()
-	b, c = a.Another(), a.Another()
-	t.Cleanup(func() { _, _, _ = a.Close(), b.Close(), c.Close() })
-	return a, b, c
 }
 
 // A waiter's request is on its way over a connection that stalls. It asks again, has the lock, detaches it, and another process renews it for an hour.
@@ -203,21 +199,18 @@ func TestLateFirstRequestDoesNotShortenWhatAHandleHasRenewed(t *testing.T) {
 	})
 }
 
-// Each answer takes three seconds, so that one request fits into the five of a call. Resume works. UnlockHandle of a handle with two ids never does.
+// Each answer takes three seconds. The handle stands for two attempts, so UnlockHandle waits for two answers, one after the other.
 func TestHandleOfAResumeErrorIsUnlockedOnASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := processes(t)
 		h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
 		b.Link().CutReplies()
-		_, err := locker.Resume(soon(t), b, h, locker.WithTTL(time.Hour))
-		failed, ok := errors.AsType[*locker.ResumeError](err)
-		if !ok {
-			t.Fatal(err)
-		}
+		either := resumedUnheard(t, b, h, locker.WithTTL(time.Hour))
 		b.Link().Heal()
 		b.Link().Delay(1500 * time.Millisecond)
+		var err error
 		for range 10 {
-			if err = locker.UnlockHandle(context.Background(), b, failed.Handle); err == nil {
+			if err = locker.UnlockHandle(context.Background(), b, either); err == nil {
 				return
 			}
 		}
@@ -261,14 +254,12 @@ func TestUnlockByAHandleBesideLateResumesInEveryOrder(t *testing.T) {
 			defer d.Close()
 			h := detach(t, lock(t, a, "a", locker.WithTTL(time.Hour)))
 			b.Link().Cut()
-			_, err := locker.Resume(soon(t), b, h)
-			failed, _ := errors.AsType[*locker.ResumeError](err)
+			either := resumedUnheard(t, b, h)
 			c.Link().Cut()
-			_, err = locker.Resume(soon(t), c, failed.Handle)
-			both, _ := errors.AsType[*locker.ResumeError](err)
+			all := resumedUnheard(t, c, either)
 			d.Link().CutReplies()
 			said := make(chan error)
-			go func() { said <- locker.UnlockHandle(context.Background(), d, both.Handle) }()
+			go func() { said <- locker.UnlockHandle(context.Background(), d, all) }()
 			synctest.Wait()
 			steps := []func(){b.Link().Deliver, c.Link().Deliver, d.Link().CutRepliesAfterOne}
 			for _, i := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}[order] {
@@ -276,7 +267,7 @@ func TestUnlockByAHandleBesideLateResumesInEveryOrder(t *testing.T) {
 				synctest.Wait()
 			}
 			d.Link().Deliver()
-			err = <-said
+			err := <-said
 			if info, _ := a.Inspect(soon(t), "a"); err != nil || info.Held {
 				t.Errorf("order %d: %v, held %v", order, err, info.Held)
 			}

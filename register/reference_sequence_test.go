@@ -90,8 +90,7 @@ type client struct {
 	granted bool // it was, as far as it knows
 	gave    bool // it was released or withdrawn
 
-	number uint64 // the latest that was granted
-	end    time.Duration
+	number uint64        // the latest that was granted
 	kept   time.Duration // until when
 	silent time.Duration // since when it has been stopped, or 0
 }
@@ -249,7 +248,7 @@ func (p *player) asks(o op) string {
 		}
 		return "taken"
 	}
-	c.stage, c.granted, c.number, c.end = holding, true, g.First, p.now+c.req.TTL
+	c.stage, c.granted, c.number = holding, true, g.First
 	words := "granted " + p.number(g)
 	if c.req.Slots > 0 {
 		words += fmt.Sprint(" slot ", g.Slot)
@@ -276,8 +275,6 @@ func (p *player) renews(c *client) string {
 	err := p.Renew(c.attempt)
 	if err != nil {
 		c.stage = over
-	} else {
-		c.end = p.now + c.req.TTL
 	}
 	return c.said(err)
 }
@@ -292,8 +289,9 @@ func (p *player) releases(c *client, keep time.Duration) string {
 	case keep > 0:
 		c.kept = p.now + keep
 	}
-	defer func() { c.stage, c.gave = over, true }()
-	return c.said(p.Release(c.attempt, keep))
+	words := c.said(p.Release(c.attempt, keep))
+	c.stage, c.gave = over, true
+	return words
 }
 
 // breaks takes the lock from all. Where slots are reserved, which one a waiter gets depends on who comes first.

@@ -178,7 +178,7 @@ func (r *record) release(id string, n number, keep time.Duration) (write bool, e
 	if err != nil {
 		return false, err
 	}
-	r.Freed = latest(append(r.Freed, n), freed)
+	r.Freed = latest(append(r.Freed, have.Number), freed) // which is n, unless the caller has only a handle
 	if keep == 0 {
 		r.Holds = remove(r.Holds, id)
 		return true, nil

@@ -306,12 +306,8 @@ func (s *store) Release(ctx context.Context, a *attempt, keep time.Duration) err
 	}
 	var lost error
 	_, err := a.name.change(ctx, guess, func(r *record, _ driver.Instant) (verdict, error) {
-		n := a.number
-		if have := find(r.Holds, a.id); a.adopted && have != nil {
-			n = have.Number
-		}
 		var changed bool
-		if changed, lost = r.release(a.id, n, keep); changed || lost != nil && a.adopted { // as there
+		if changed, lost = r.release(a.id, a.number, keep); changed || lost != nil && a.adopted { // as there
 			return write, nil
 		}
 		return answer, nil

@@ -247,15 +247,21 @@ func TestHandleOfAnotherLockIsNotReplacedAfterASignal(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	c := &lockCommand{file: file}
 	time.AfterFunc(100*time.Millisecond, func() { signals <- syscall.SIGTERM })
-	// as in handOut
-	ended := until(signals, func(ctx context.Context) {
-		err = async.Do(ctx, func() error { return c.print(ctx, lockedJSON{Name: "x", Token: 7, Handle: "of x"}) })
+	printed := make(chan error, 1)
+	ended := until(signals, func(ctx context.Context) { // as in handOut
+		err = async.Do(ctx, func() error {
+			err := c.print(ctx, lockedJSON{Name: "x", Token: 7, Handle: "of x"})
+			printed <- err
+			return err
+		})
 	})
 	if ended == nil || !errors.As(err, new(*signalError)) && err == nil {
 		t.Fatalf("%v, %v", ended, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }() // here the lock is given back
-	time.Sleep(300 * time.Millisecond)
+	if err := <-printed; err == nil {
+		t.Error("nobody waits for what is printed any more, and it is said to be")
+	}
 	if has := readFile(t, file); has != "the handle of another lock\n" {
 		t.Errorf("the lock x is given back, and the file has the handle %q", has)
 	}

@@ -58,11 +58,9 @@ func TestAttemptOfAnotherProcessIsRenewedWithItsCounter(t *testing.T) {
 	n, _ := client(t, srv.Addr())
 	other, _ := client(t, srv.Addr())
 	other.Keep = 10 * 365 * 24 * time.Hour // the machine has been up for less than a third of it
-	first, a := newAttempt(t, "a"), newAttempt(t, "a")
+	first := newAttempt(t, "a")
 	token := mustGrant(t, n, first).First
-	if err := a.Adopt(first.Value); err != nil {
-		t.Fatal(err)
-	}
+	a := adopted(t, first)
 	srv.Do("PEXPIRE", "a", "5000")
 	if err := other.Renew(background(t), []*Attempt{a})[0]; err != nil {
 		t.Fatal(err)
@@ -88,11 +86,7 @@ func TestAttemptOfAnotherProcessIsRenewedWithItsCounter(t *testing.T) {
 	if _, err := n.Break(background(t), a.Keys, Numbered(0)); err != nil {
 		t.Fatal(err)
 	}
-	broken := newAttempt(t, "a")
-	if err := broken.Adopt(next.Value); err != nil {
-		t.Fatal(err)
-	}
-	err := other.Renew(background(t), []*Attempt{broken})[0]
+	err := other.Renew(background(t), []*Attempt{adopted(t, next)})[0]
 	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != locker.ReasonForced {
 		t.Errorf("of a lock that was broken: %v", err)
 	}
