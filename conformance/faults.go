@@ -138,7 +138,11 @@ func lostGrant(x *trial) {
 		cut()
 		x.unlock(held)
 		<-time.After(x.h.TTL / 2)
-		a.Heal()
+		if w.back() { // one reply was all that it needed; where its lock ends with its connection, that is not to break
+			a.Deliver()
+		} else {
+			a.Heal()
+		}
 		x.returned(w, "after its connections broke")
 		if w.err != nil { // cut-while-waiting checks which error
 			x.freedAfter(w.err, b, held.Name(), "after a waiter's connections broke")

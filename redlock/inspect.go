@@ -103,10 +103,39 @@ func (s *store) Break(ctx context.Context, name string, number locker.Number) (b
 		those.values, those.known = values, true
 	}
 	broken, err := gather(ctx, s,
-		func(ctx context.Context, n *redisnode.Node) (bool, error) { return n.Break(ctx, keys, those.has) },
-		func([]bool) bool { return true }) // no holder has a majority left
+		func(ctx context.Context, n *redisnode.Node) (values []string, err error) {
+			ok, err := n.Break(ctx, keys, func(h redisnode.Hold) bool {
+				has := those.has(h)
+				if has && !slices.Contains(values, h.Value) {
+					values = append(values, h.Value)
+				}
+				return has
+			})
+			if !ok {
+				values = nil
+			}
+			return values, err
+		},
+		s.none)
 	those.end()
-	return err == nil && slices.Contains(broken, true), err
+	return err == nil && slices.ContainsFunc(broken, func(values []string) bool { return len(values) > 0 }), err
+}
+
+// none reports whether no holder can have a majority any more, of whom a node has told what it broke. A node that
+// had nothing to break may be about to grant what the holder has on others: a request to it is still under way.
+func (s *store) none(broken [][]string) bool {
+	nodes := make(map[string]int)
+	for _, values := range broken {
+		for _, v := range values {
+			nodes[v]++
+		}
+	}
+	for _, n := range nodes {
+		if len(s.nodes)-n >= s.quorum {
+			return false
+		}
+	}
+	return true
 }
 
 // former are the values that a Break takes the lock from: all that nodes show before it returns. A

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -171,6 +172,78 @@ func breakIsLate(t *testing.T) bool {
 	}
 	mustUnlock(t, next)
 	return late.Load()
+}
+
+// Interleaving: a lock is granted by three nodes of five, and the requests to the others are still under
+// way. Somebody breaks it. Three nodes have answered: one had the lock, and the two others did not, for it
+// had not got there yet. Then the holder's requests arrive on these two. Were Break to return now, the
+// holder would have four nodes, and its next renewal would succeed. The same with another reader, of whom all
+// nodes have something to break.
+func TestBreakWaitsUntilTheHolderCanHaveNoMajority(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		played := false
+		for range 20 {
+			if played = grantIsLate(t, shared); played {
+				break
+			}
+		}
+		if !played {
+			t.Error("each time the requests were given up before they could be sent")
+		}
+	}
+}
+
+// grantIsLate reports whether the requests were sent.
+func grantIsLate(t *testing.T, shared bool) bool {
+	t.Helper()
+	opts := []locker.Option{locker.WithTTL(time.Minute), locker.WithoutRenewal()}
+	servers := startNodes(t, 5)
+	behind := func(nodes ...int) (l *redlock.Locker, open func(), late *atomic.Bool) {
+		clients, opens := clientsOf(servers), make(chan struct{})
+		late = new(atomic.Bool)
+		for _, i := range nodes {
+			clients[i].AddHook(gate{opens: opens, passed: late})
+		}
+		return newLockerOn(t, clients, patient), sync.OnceFunc(func() { close(opens) }), late
+	}
+	a, grant, granted := behind(3, 4)
+	b, send, sent := behind(1, 2)
+	defer send()
+	defer grant()
+	if shared {
+		opts = append(opts, locker.WithShared())
+		mustLockOn(t, newLocker(t, servers, patient), servers, opts...)
+	}
+	held := mustLock(t, a, "a", opts...)
+	broken := make(chan error, 1)
+	go func() {
+		ok, err := b.Break(patience(t), "a")
+		if err == nil && !ok {
+			err = errors.New("it broke nothing")
+		}
+		broken <- err
+	}()
+	eventually(t, "three nodes have answered", func() bool {
+		return !slices.ContainsFunc([]int{0, 3, 4}, func(i int) bool { return servers[i].Do("EXISTS", "a") == "1" }) && redlock.UnderWay(b) == 2
+	})
+	grant()
+	eventually(t, "the late requests are over", func() bool { return redlock.UnderWay(a) == 0 })
+	select {
+	case err := <-broken:
+		broken <- err
+	case <-time.After(100 * time.Millisecond): // as it should be; a machine on which this is too short finds nothing
+		send()
+	}
+	if err := <-broken; err != nil {
+		t.Fatalf("Break: %v", err)
+	}
+	if !granted.Load() {
+		return false
+	}
+	if err := held.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Renew after Break had returned: %v", err)
+	}
+	return sent.Load()
 }
 
 // gate holds back what is sent until it opens, and notes whether somebody still wanted an answer then.

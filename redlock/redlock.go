@@ -178,7 +178,8 @@ type Options struct {
 // Break frees the lock on all nodes, and what an attempt without a majority may have left
 // there. It leaves a key alone that has no expiry and that Lockstile did not write, for it
 // may be data. If a majority has such a key, the error says so, and is a [locker.ErrTaken]; a
-// minority's is passed over. BreakHolder first looks whom Inspect shows with the number, and
+// minority's is passed over. Once it has returned, and all nodes have answered, nobody whose Lock had returned
+// before has a majority. BreakHolder first looks whom Inspect shows with the number, and
 // frees what that one has on any node.
 //
 // List has each node go through all of its keys (SCAN), and looks at each name below prefix
