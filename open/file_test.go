@@ -31,9 +31,20 @@ func TestFileByURL(t *testing.T) {
 func TestFileDirectoryThatCannotBeUsedIsRefused(t *testing.T) {
 	needsKernelLocks(t)
 	missing := filepath.Join(t.TempDir(), "missing")
-	for url, want := range map[string]string{"file:": "no directory was given", "file:" + missing: missing} {
-		_, err := open.URL(patience(t), url)
-		if !errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), want) {
+	_, err := open.URL(patience(t), "file:"+missing)
+	if !errors.Is(err, locker.ErrRefused) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// "file:$DIR" and "file://$DIR" look like that where DIR is not set. Root could lock in its root directory.
+func TestURLWithoutADirectoryIsWrong(t *testing.T) {
+	for _, url := range []string{"file:", "file:/", "file://", "file:///", "local:/", "local://"} {
+		b, err := open.URL(patience(t), url)
+		if err == nil {
+			_ = b.Close()
+		}
+		if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "no directory") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

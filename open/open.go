@@ -57,7 +57,8 @@ type Backend interface {
 // fields of redlock.Options, as well.
 //
 // "local:" alone is local.DefaultDir; another directory must exist, and a relative
-// one counts from the working directory. The same goes for the directory of "file:", which has no default.
+// one counts from the working directory. The same goes for the directory of "file:", which has no default. The root
+// directory is an error.
 //
 // For etcd, name all members. It takes prefix, and with etcds:// cacert, cert and
 // key, files in PEM form as etcdctl takes them, and skip_verify=true.

@@ -42,6 +42,9 @@ func open(ctx context.Context, url string) (Backend, error) {
 	if !ok {
 		return nil, errors.New("the URL has no scheme: " + known())
 	}
+	if (scheme == "local" && rest != "" || scheme == "file") && strings.Trim(rest, "/") == "" {
+		return nil, fmt.Errorf("%s: the URL names no directory but the root, as where a variable is not set: write the directory behind \"%s:\"", scheme, scheme)
+	}
 	switch scheme {
 	case "local":
 		return openLocal(rest)
