@@ -59,7 +59,9 @@ type Resumer interface {
 // has resumed it, with a token greater than that of the process which has detached it. Nobody who waits for the name is
 // passed over, because the lock was never free. Then the handle is used up. Resume asks once, and waits for the store for five seconds at most.
 //
-// The options are those of Lock, for exclusive locks. The TTL is the handle's unless [WithTTL] says otherwise, here or among the defaults of [With]. If it is
+// The options are those of TryLock, for exclusive locks. WithWait, WithGuard, WithShared, WithSlots and [WithMaxHold] are an
+// [errors.ErrUnsupported], as is a handle of another kind of store; so is a WithMaxHold among the defaults of [With], while a WithWait there
+// is ignored. The TTL is the handle's unless [WithTTL] says otherwise, here or among the defaults of [With]. If it is
 // shorter than what was left, and this process dies, those who wait already may not look before the lock would have ended without it.
 // [WithMinHold] counts from now on.
 //

@@ -39,6 +39,7 @@ import (
 //
 // A Store that is a [locker.Inspector], [Breaker] or [locker.Lister] as well
 // makes the Locker one, which makes their errors an [locker.ErrUnavailable]; without them, these calls return [errors.ErrUnsupported].
+// Where a Store is a [Detacher] and declares Detaches, its locks can go on in another process.
 type Store[H any] interface {
 	// Guarantees says what this store promises and can do. A kind of lock that it does not
 	// have is refused before Begin. It asks nobody: the Locker may call it with its mutex held.

@@ -20,7 +20,7 @@ import (
 )
 
 // Locker is one process's view of a store in memory. It implements [locker.Locker],
-// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+// [locker.Inspector], [locker.Breaker], [locker.Lister] and [locker.Resumer].
 type Locker struct {
 	driver.Methods
 	locks  *driver.Locker[*attempt]

@@ -98,7 +98,7 @@ func (o Options) sessions() locker.Guarantees {
 }
 
 // Locker grants leases: rows in a table that end by the database's clock. It implements [locker.Locker],
-// [locker.Inspector], [locker.Breaker] and [locker.Lister].
+// [locker.Inspector], [locker.Breaker], [locker.Lister] and [locker.Resumer].
 type Locker struct {
 	driver.Methods
 	opts  Options

@@ -140,8 +140,8 @@ type Options struct {
 	ServerFailures int
 }
 
-// Locker grants locks whose records are in a [Store]. It implements [locker.Locker], [locker.Inspector] and [locker.Breaker], and
-// [locker.Lister] if the Store is a [Lister].
+// Locker grants locks whose records are in a [Store]. It implements [locker.Locker], [locker.Inspector], [locker.Breaker] and
+// [locker.Resumer], and [locker.Lister] if the Store is a [Lister].
 type Locker struct {
 	driver.Methods
 	store *store

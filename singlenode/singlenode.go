@@ -188,7 +188,7 @@ type Options struct {
 }
 
 // Locker grants locks on one Redis. It implements [locker.Locker], [locker.Inspector],
-// [locker.Breaker] and [locker.Lister].
+// [locker.Breaker], [locker.Lister] and [locker.Resumer].
 //
 // Break leaves a key alone that has no expiry and that Lockstile did not write, for it may be data: the
 // error says so, and is a [locker.ErrTaken].

@@ -2,7 +2,7 @@
 // (github.com/robfig/cron/v3), over any [locker.Locker]: all have the same schedule, and one of
 // them runs the job at each tick.
 //
-//	once, err := cron.NewWrapper(locks, "report", logger)
+//	once, err := cronlock.NewWrapper(locks, "report", logger)
 //	…
 //	_, err = schedule.AddJob("0 3 * * *", once(job))
 //
