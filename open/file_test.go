@@ -39,7 +39,7 @@ func TestFileDirectoryThatCannotBeUsedIsRefused(t *testing.T) {
 
 // "file:$DIR" and "file://$DIR" look like that where DIR is not set. Root could lock in its root directory.
 func TestURLWithoutADirectoryIsWrong(t *testing.T) {
-	for _, url := range []string{"file:", "file:/", "file://", "file:///", "local:/", "local://"} {
+	for _, url := range []string{"file:", "file:/", "file://", "file:///", "file:/.", "local:/", "local://", "local:/tmp/.."} {
 		b, err := open.URL(patience(t), url)
 		if err == nil {
 			_ = b.Close()

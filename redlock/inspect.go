@@ -32,13 +32,18 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 
 // look asks the nodes until those that have not answered can change nothing.
 func (s *store) look(ctx context.Context, keys redisnode.Keys) ([]redisnode.View, error) {
-	return gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }, s.decided)
+	return gather(ctx, s, lookAt(keys), s.decided)
+}
+
+func lookAt(keys redisnode.Keys) func(context.Context, *redisnode.Node) (redisnode.View, error) {
+	return func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }
 }
 
 // merge is what a majority says.
 func (s *store) merge(views []redisnode.View) locker.Info {
 	var info locker.Info
 	var waiters []int
+	var alike int
 	for _, v := range views {
 		waiters = append(waiters, v.Waiters)
 		info.Token = max(info.Token, v.Token)
@@ -51,11 +56,16 @@ func (s *store) merge(views []redisnode.View) locker.Info {
 		}
 		slices.SortFunc(holds, func(a, b redisnode.Hold) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 		h := holds[0]
-		h.Number, _ = mostCommon(holds)
+		if h.Number, alike = mostCommon(holds); alike < s.quorum {
+			h.Number = 0 // no majority says it
+		}
 		h.TimeLeft = holds[s.quorum-1].TimeLeft // from then on it is no majority
 		info.Held, info.Kind, info.TimeLeft = true, h.Kind, max(info.TimeLeft, h.TimeLeft)
 		if h.Kind == locker.KindExclusive {
-			info.Holder, info.Token, info.Kept = h.Text, fencing.Token(h.Number), h.Kept()
+			info.Holder, info.Kept = h.Text, h.Kept()
+			if h.Number != 0 {
+				info.Token = fencing.Token(h.Number)
+			}
 		} else {
 			info.Holders = append(info.Holders, h.Holder)
 		}
@@ -121,8 +131,9 @@ func (s *store) Break(ctx context.Context, name string, number locker.Number) (b
 	return err == nil && slices.ContainsFunc(broken, func(values []string) bool { return len(values) > 0 }), err
 }
 
-// none reports whether no holder can have a majority any more, of whom a node has told what it broke. A node that
-// had nothing to break may be about to grant what the holder has on others: a request to it is still under way.
+// none reports whether nobody can have a majority any more whom a node has told that it broke. A node that had
+// nothing to break may be about to grant what the holder has on others: a request to it is still under way. So where
+// no node had anything, all are heard.
 func (s *store) none(broken [][]string) bool {
 	nodes := make(map[string]int)
 	for _, values := range broken {
@@ -135,7 +146,7 @@ func (s *store) none(broken [][]string) bool {
 			return false
 		}
 	}
-	return true
+	return len(nodes) > 0
 }
 
 // former are the values that a Break takes the lock from: all that nodes show before it returns. A
@@ -161,16 +172,31 @@ func (f *former) end() {
 	f.known = true
 }
 
-// having returns the values of the holders that have a number. Single nodes may have others for
-// them.
+// having returns the values of the holders for whom a majority has the number. Single nodes may have another, or
+// have it for somebody else. Where nodes that do not answer decide, it is an error.
 func (s *store) having(ctx context.Context, keys redisnode.Keys, number locker.Number) (values []string, err error) {
-	views, err := s.look(ctx, keys)
-	for value, holds := range byHolder(views) {
-		if n, _ := mostCommon(holds); n == number && len(holds) >= s.quorum {
-			values = append(values, value)
-		}
+	views, err := gather(ctx, s, lookAt(keys), func(views []redisnode.View) bool {
+		values, _ := s.numbered(views, number)
+		return len(values) > 0
+	})
+	values, open := s.numbered(views, number)
+	if err == nil && len(values) == 0 && open {
+		err = fmt.Errorf("%w: whether a holder has the number %d is up to nodes that do not answer: try again", locker.ErrUnavailable, number)
 	}
 	return values, err
+}
+
+// numbered returns the values for which a majority has the number, and whether the nodes that have not answered may
+// add one.
+func (s *store) numbered(views []redisnode.View, number locker.Number) (values []string, open bool) {
+	for value, holds := range byHolder(views) {
+		alike := len(slices.DeleteFunc(holds, func(h redisnode.Hold) bool { return h.Number != number }))
+		if alike >= s.quorum {
+			values = append(values, value)
+		}
+		open = open || alike > 0 && alike+len(s.nodes)-len(views) >= s.quorum
+	}
+	return values, open
 }
 
 // gather asks all nodes, and returns the answers of a majority as soon as they are

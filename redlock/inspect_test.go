@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockstile/locker"
 	"github.com/lockstile/locker/internal/redisnode"
+	"github.com/lockstile/locker/internal/testserver"
 	"github.com/lockstile/locker/redlock"
 )
 
@@ -198,16 +199,8 @@ func grantIsLate(t *testing.T, shared bool) bool {
 	t.Helper()
 	opts := []locker.Option{locker.WithTTL(time.Minute), locker.WithoutRenewal()}
 	servers := startNodes(t, 5)
-	behind := func(nodes ...int) (l *redlock.Locker, open func(), late *atomic.Bool) {
-		clients, opens := clientsOf(servers), make(chan struct{})
-		late = new(atomic.Bool)
-		for _, i := range nodes {
-			clients[i].AddHook(gate{opens: opens, passed: late})
-		}
-		return newLockerOn(t, clients, patient), sync.OnceFunc(func() { close(opens) }), late
-	}
-	a, grant, granted := behind(3, 4)
-	b, send, sent := behind(1, 2)
+	a, grant, granted := behindGate(t, servers, 3, 4)
+	b, send, sent := behindGate(t, servers, 1, 2)
 	defer send()
 	defer grant()
 	if shared {
@@ -244,6 +237,97 @@ func grantIsLate(t *testing.T, shared bool) bool {
 		t.Errorf("Renew after Break had returned: %v", err)
 	}
 	return sent.Load()
+}
+
+// Interleaving: as before, but the node of the three that answers first has forgotten the lock. So no node that has
+// answered had anything, and Break would say so at once. The others of the three have not got its request yet.
+func TestBreakThatFindsNothingHearsAllNodes(t *testing.T) {
+	servers := startNodes(t, 5)
+	a, grant, _ := behindGate(t, servers, 3, 4)
+	b, send, _ := behindGate(t, servers, 1, 2)
+	defer send()
+	defer grant()
+	held := mustLock(t, a, "a", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	servers[0].Do("DEL", "a")
+	time.AfterFunc(100*time.Millisecond, send)
+	if ok, err := b.Break(patience(t), "a"); !ok || err != nil {
+		t.Errorf("Break: %v, %v", ok, err)
+	}
+	grant()
+	eventually(t, "the late requests are over", func() bool { return redlock.UnderWay(a) == 0 })
+	if err := held.Renew(patience(t)); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Renew after Break had returned: %v", err)
+	}
+}
+
+// Interleaving: two readers' requests cross, so that on nodes 3 and 4 each has the number that the other one has on nodes
+// 0 to 2. Some of these go down. Who has the number that is to be broken, the others cannot say.
+func TestBreakHolderTakesNobodyElse(t *testing.T) {
+	for down := range 3 {
+		servers := startNodes(t, 5)
+		ahead := fmt.Sprint(time.Now().Add(time.Minute).UnixMicro()) // of all clocks, so nodes number one by one
+		for _, s := range servers {
+			s.Do("SET", "lockstile:t:{a}", ahead, "PX", "3600000")
+		}
+		opts := []locker.Option{locker.WithShared(), locker.WithTTL(time.Minute), locker.WithoutRenewal()}
+		one, openOne, _ := behindGate(t, servers, 3, 4)
+		two, openTwo, _ := behindGate(t, servers, 3, 4)
+		first, second := mustLock(t, one, "a", append(opts, locker.WithHolder("1"))...), mustLock(t, two, "a", append(opts, locker.WithHolder("2"))...)
+		numbers := map[string]locker.Number{"1": locker.Number(first.SharedToken()), "2": locker.Number(second.SharedToken())}
+		openTwo()
+		eventually(t, "the second is there", func() bool { return redlock.UnderWay(two) == 0 })
+		openOne()
+		eventually(t, "the first is there", func() bool { return redlock.UnderWay(one) == 0 })
+		for _, s := range servers[:down] {
+			s.Kill()
+		}
+		l := newLocker(t, servers, patient)
+		for _, held := range []*locker.Lock{first, second} {
+			info, err := l.Inspect(patience(t), "a")
+			for _, h := range info.Holders {
+				if h.Number != numbers[h.Text] && (down == 0 || h.Number != 0) {
+					t.Errorf("%d nodes are down, and with the numbers %v it is shown as %+v, %v", down, numbers, info, err)
+				}
+			}
+			ok, err := l.BreakHolder(patience(t), "a", locker.Number(held.SharedToken()))
+			if gone := errors.Is(held.Renew(patience(t)), locker.ErrLost); ok != gone || ok != (err == nil) || err != nil && !errors.Is(err, locker.ErrUnavailable) || down == 0 && !ok {
+				t.Errorf("%d nodes are down: BreakHolder: %v, %v; the holder has lost it: %v", down, ok, err, gone)
+			}
+			if held == first {
+				if err := second.Renew(patience(t)); err != nil {
+					t.Errorf("%d nodes are down: the other reader has lost it: %v", down, err)
+				}
+			}
+		}
+	}
+}
+
+// A holder has three nodes of five, of which one is away.
+func TestBreakHolderDoesNotKnowWhereANodeThatIsAwayDecides(t *testing.T) {
+	servers := startNodes(t, 5)
+	a, grant, _ := behindGate(t, servers, 3, 4)
+	defer grant()
+	held := mustLock(t, a, "a", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	servers[0].Kill()
+	l := newLocker(t, servers, patient)
+	if ok, err := l.BreakHolder(patience(t), "a", locker.Number(held.Token())); ok || !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("BreakHolder: %v, %v", ok, err)
+	}
+	if ok, err := l.BreakHolder(patience(t), "a", locker.Number(held.Token()+1)); ok || err != nil {
+		t.Errorf("BreakHolder of a number that nobody has: %v, %v", ok, err)
+	}
+}
+
+// behindGate returns a Locker whose requests to some nodes are held back until open is called, and whether any of them
+// was wanted then.
+func behindGate(t *testing.T, servers []*testserver.RedisServer, nodes ...int) (l *redlock.Locker, open func(), passed *atomic.Bool) {
+	t.Helper()
+	clients, opens := clientsOf(servers), make(chan struct{})
+	passed = new(atomic.Bool)
+	for _, i := range nodes {
+		clients[i].AddHook(gate{opens: opens, passed: passed})
+	}
+	return newLockerOn(t, clients, patient), sync.OnceFunc(func() { close(opens) }), passed
 }
 
 // gate holds back what is sent until it opens, and notes whether somebody still wanted an answer then.

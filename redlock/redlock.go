@@ -172,15 +172,17 @@ type Options struct {
 // [locker.Inspector], [locker.Breaker] and [locker.Lister].
 //
 // Inspect shows those holders whom a majority has, each with the number that a majority has
-// for it. The token of a free lock is the last holder's or greater: a node that was too late
+// for it, or 0 where nodes that do not answer decide. A node that does not answer counts as one that has nothing. The
+// token of a free lock is the last holder's or greater: a node that was too late
 // to count for that holder may have drawn another.
 //
 // Break frees the lock on all nodes, and what an attempt without a majority may have left
 // there. It leaves a key alone that has no expiry and that Lockstile did not write, for it
 // may be data. If a majority has such a key, the error says so, and is a [locker.ErrTaken]; a
 // minority's is passed over. Once it has returned, and all nodes have answered, nobody whose Lock had returned
-// before has a majority. BreakHolder first looks whom Inspect shows with the number, and
-// frees what that one has on any node.
+// before has a majority. A node has a second. With a hundred readers over a slow network that is too little: the error is a
+// [locker.ErrUnavailable], and another Break goes on with those that are left. BreakHolder first looks for whom a majority has the number, and frees what that one has on any node. Where nodes
+// that do not answer decide, it frees nothing, and its error is a [locker.ErrUnavailable].
 //
 // List has each node go through all of its keys (SCAN), and looks at each name below prefix
 // that has had a lock within the last hour ([Options].KeepCounter): that takes a second or so

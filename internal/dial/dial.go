@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -42,7 +43,7 @@ func open(ctx context.Context, url string) (Backend, error) {
 	if !ok {
 		return nil, errors.New("the URL has no scheme: " + known())
 	}
-	if (scheme == "local" && rest != "" || scheme == "file") && strings.Trim(rest, "/") == "" {
+	if scheme == "file" && rest == "" || (scheme == "local" || scheme == "file") && filepath.Clean(rest) == "/" {
 		return nil, fmt.Errorf("%s: the URL names no directory but the root, as where a variable is not set: write the directory behind \"%s:\"", scheme, scheme)
 	}
 	switch scheme {
