@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that "make test" leaves out, a step after another: the tests of every package of the users' module
 # whole and with the race detector, those of the stores of package register, of the pages, of this module and of proof/bench, the models, the bugs of other
-# libraries, a comparison, a short soak, and the mutants. (Of the adapters "make test" runs all.) Every step is a line of
+# libraries, a comparison, a short soak, and the mutants of each folder. (Of the adapters "make test" runs all.) Every step is a line of
 # proof/log (commit, step, result, seconds); its output is a file in proof/logs. It can be stopped at any moment: called
 # again on the same commit, it goes on where it was, and plays what failed again. Within a step nothing is played again: a
 # clause that is late fails. It is run by with.sh.
@@ -50,7 +50,9 @@ step explore go test -count=1 -timeout 40m -vet=off -run "$explorers" ./register
 step record make record
 step compare go -C proof run ./compare --html logs/compare.html --json logs/compare.json --markdown logs/GUARANTEES.md
 step soak go -C proof run ./compare --soak 1m
-step mutants go -C proof run ./mutants -root ..
+for table in $(cd proof/mutants && find . -name '*.txt' | cut -d / -f 2 | sed 's/\.txt$//' | sort -u); do
+	step "mutants $table" go -C proof run ./mutants -root .. -only "$table"
+done
 if [ $chosen = 0 ]; then
 	echo "no step matches $only" >&2
 	exit 64
