@@ -120,6 +120,7 @@ func TestTokenOfACommittedTransactionOutlastsACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	onANewPage(t, url)
 	if _, err := postgres.LockTx(soon(t), open, "another"); err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,7 @@ func TestTokenOfASessionLockOutlastsACrashThoughAnotherIsBeingNoted(t *testing.T
 	url := server.URL("postgres")
 	l := newSession(t, url)
 	another := begun(t, url)
+	onANewPage(t, url)
 	if _, err := postgres.LockTx(soon(t), another, "another"); err != nil {
 		t.Fatal(err)
 	}

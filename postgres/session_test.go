@@ -351,6 +351,7 @@ func TestTokenOfASessionLockOutlastsACrash(t *testing.T) {
 	url := server.URL("postgres")
 	newSession(t, url) // makes the schema, on disk: whatever the crash takes, it is not that
 	l := newSession(t, url+careless)
+	onANewPage(t, url)
 	if _, err := postgres.LockTx(soon(t), begun(t, url), "another"); err != nil {
 		t.Fatal(err)
 	}
