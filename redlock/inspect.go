@@ -23,27 +23,22 @@ func (s *store) Inspect(ctx context.Context, name string) (locker.Info, error) {
 	if err != nil {
 		return locker.Info{}, err
 	}
-	views, err := s.look(ctx, keys)
+	views, err := s.look(ctx, keys, s.decided)
 	if err != nil {
 		return locker.Info{}, err
 	}
 	return s.merge(views), nil
 }
 
-// look asks the nodes until those that have not answered can change nothing.
-func (s *store) look(ctx context.Context, keys redisnode.Keys) ([]redisnode.View, error) {
-	return gather(ctx, s, lookAt(keys), s.decided)
-}
-
-func lookAt(keys redisnode.Keys) func(context.Context, *redisnode.Node) (redisnode.View, error) {
-	return func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }
+// look asks the nodes until those that have answered are enough.
+func (s *store) look(ctx context.Context, keys redisnode.Keys, enough func([]redisnode.View) bool) ([]redisnode.View, error) {
+	return gather(ctx, s, func(ctx context.Context, n *redisnode.Node) (redisnode.View, error) { return n.Look(ctx, keys) }, enough)
 }
 
 // merge is what a majority says.
 func (s *store) merge(views []redisnode.View) locker.Info {
 	var info locker.Info
 	var waiters []int
-	var alike int
 	for _, v := range views {
 		waiters = append(waiters, v.Waiters)
 		info.Token = max(info.Token, v.Token)
@@ -56,7 +51,9 @@ func (s *store) merge(views []redisnode.View) locker.Info {
 		}
 		slices.SortFunc(holds, func(a, b redisnode.Hold) int { return cmp.Compare(b.TimeLeft, a.TimeLeft) })
 		h := holds[0]
-		if h.Number, alike = mostCommon(holds); alike < s.quorum {
+		number, alike := mostCommon(holds)
+		h.Number = number
+		if alike < s.quorum {
 			h.Number = 0 // no majority says it
 		}
 		h.TimeLeft = holds[s.quorum-1].TimeLeft // from then on it is no majority
@@ -131,9 +128,9 @@ func (s *store) Break(ctx context.Context, name string, number locker.Number) (b
 	return err == nil && slices.ContainsFunc(broken, func(values []string) bool { return len(values) > 0 }), err
 }
 
-// none reports whether nobody can have a majority any more whom a node has told that it broke. A node that had
-// nothing to break may be about to grant what the holder has on others: a request to it is still under way. So where
-// no node had anything, all are heard.
+// none reports whether no holder that was broken on some node can have a majority any more. A node that had
+// nothing to break may be about to grant the lock to that holder, whose request to it is still under way. Where no node
+// had anything, all are heard.
 func (s *store) none(broken [][]string) bool {
 	nodes := make(map[string]int)
 	for _, values := range broken {
@@ -175,7 +172,7 @@ func (f *former) end() {
 // having returns the values of the holders for whom a majority has the number. Single nodes may have another, or
 // have it for somebody else. Where nodes that do not answer decide, it is an error.
 func (s *store) having(ctx context.Context, keys redisnode.Keys, number locker.Number) (values []string, err error) {
-	views, err := gather(ctx, s, lookAt(keys), func(views []redisnode.View) bool {
+	views, err := s.look(ctx, keys, func(views []redisnode.View) bool {
 		values, _ := s.numbered(views, number)
 		return len(values) > 0
 	})

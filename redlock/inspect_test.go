@@ -150,12 +150,7 @@ func breakIsLate(t *testing.T) bool {
 	t.Helper()
 	servers := startNodes(t, 5)
 	a, c := newLocker(t, servers, patient), newLocker(t, servers, patient)
-	clients, opens := clientsOf(servers), make(chan struct{})
-	var late atomic.Bool
-	for _, i := range []int{3, 4} {
-		clients[i].AddHook(gate{opens: opens, passed: &late})
-	}
-	b := newLockerOn(t, clients, patient)
+	b, send, late := behindGate(t, servers, 3, 4)
 	held := mustLockOn(t, a, servers, locker.WithTTL(time.Minute))
 	if broken, err := b.Break(patience(t), "a"); err != nil || !broken {
 		t.Fatalf("Break: %v, %v", broken, err)
@@ -164,7 +159,7 @@ func breakIsLate(t *testing.T) bool {
 		t.Errorf("Unlock of the lock that was broken: %v", err)
 	}
 	next := mustLockOn(t, c, servers, locker.WithTTL(time.Minute))
-	close(opens)
+	send()
 	eventually(t, "the late requests are over", func() bool { return redlock.UnderWay(b) == 0 })
 	for i, s := range servers {
 		if s.Do("EXISTS", "a") != "1" {

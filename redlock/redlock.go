@@ -181,8 +181,10 @@ type Options struct {
 // may be data. If a majority has such a key, the error says so, and is a [locker.ErrTaken]; a
 // minority's is passed over. Once it has returned, and all nodes have answered, nobody whose Lock had returned
 // before has a majority. A node has a second. With a hundred readers over a slow network that is too little: the error is a
-// [locker.ErrUnavailable], and another Break goes on with those that are left. BreakHolder first looks for whom a majority has the number, and frees what that one has on any node. Where nodes
-// that do not answer decide, it frees nothing, and its error is a [locker.ErrUnavailable].
+// [locker.ErrUnavailable], and another Break goes on with those that are left.
+//
+// BreakHolder first looks for whom a majority has the number, and frees what that one has on any node. Where nodes that
+// do not answer decide, it frees nothing, and its error is a [locker.ErrUnavailable].
 //
 // List has each node go through all of its keys (SCAN), and looks at each name below prefix
 // that has had a lock within the last hour ([Options].KeepCounter): that takes a second or so
