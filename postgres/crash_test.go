@@ -20,9 +20,7 @@ const careless = "&synchronous_commit=off"
 
 func TestLeasesSurviveACrashOfTheServer(t *testing.T) {
 	t.Parallel()
-	// A writer that never wakes up, so that only what a commit waited for is
-	// on disk.
-	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres") + careless
 	a, b := newLocker(t, url, postgres.Options{}), newLocker(t, url, postgres.Options{})
 	tooShort := lock(t, a, "b", locker.WithTTL(long))
@@ -83,7 +81,7 @@ func TestRenewalsAndMarksSurviveACrashWhateverTheRoleSays(t *testing.T) {
 // crashes right after a draw, in sessions that do not wait for the disk.
 func TestTokensNeverGoBackOverCrashes(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres") + careless
 	leases, sessions := newLocker(t, url, postgres.Options{}), newSession(t, url)
 	pool := connect(t, url)
@@ -112,7 +110,7 @@ func TestTokensNeverGoBackOverCrashes(t *testing.T) {
 // and begins again before both.
 func TestTokenOfACommittedTransactionOutlastsACrash(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
 	newSession(t, url)
 	pool := connect(t, url)

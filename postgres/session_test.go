@@ -347,7 +347,7 @@ func crashBetween(t *testing.T, server *testserver.PostgresServer, l locker.Lock
 // server crashes, and begins again before both.
 func TestTokenOfASessionLockOutlastsACrash(t *testing.T) {
 	t.Parallel()
-	server := testserver.Postgres(t, "wal_writer_delay=10000", "wal_writer_flush_after=0")
+	server := testserver.Postgres(t, lazy...)
 	url := server.URL("postgres")
 	newSession(t, url) // makes the schema, on disk: whatever the crash takes, it is not that
 	l := newSession(t, url+careless)

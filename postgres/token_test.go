@@ -23,8 +23,8 @@ import (
 // lazy makes a server put on disk what a commit waits for, and nothing else.
 var lazy = []string{"wal_writer_delay=10000", "wal_writer_flush_after=1GB"}
 
-// onANewPage has what is logged next begin a segment of the log. A page that is full is written at once, and what is on it
-// outlasts a crash: where a page ends depends on how long the schema is.
+// onANewPage has what is logged next begin a segment of the log, and so a page. A page that is full is written at once,
+// and what is on it outlasts a crash. Where a page ends depends on how long the schema is.
 func onANewPage(t *testing.T, url string) {
 	t.Helper()
 	exec(t, connect(t, url), `SELECT pg_switch_wal()`)
